@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from libs.common.contract.networks import contains, parse_cached_network
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from services.ipam.core.allocation import AllocationPlan
-from services.ipam.core.networks import contains, parse_cached_network
 from services.ipam.core.pages import Claim, Page
 from services.ipam.core.pool_usage import measure_usage
 from services.ipam.core.pools import NODE_SUBNET_POOL, Pool

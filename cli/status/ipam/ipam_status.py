@@ -19,10 +19,7 @@ from cli.status.ipam.pod_cidrs import (
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.node import Node
-from libs.common.kube.objects import ConfigMap
-from services.ipam.core.effective_networks import NetworkFlags
-from services.ipam.core.networks import (
+from libs.common.contract.networks import (
     Family,
     Network,
     NetworkSet,
@@ -32,6 +29,9 @@ from services.ipam.core.networks import (
     parse_foreign_network,
     parse_network,
 )
+from libs.common.contract.node import Node
+from libs.common.kube.objects import ConfigMap
+from services.ipam.core.effective_networks import NetworkFlags
 from services.ipam.core.pages import (
     Claim,
     Page,

@@ -6,14 +6,14 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.cloud_config.findings import truncate_line
-from libs.common.contract.node import Node
-from services.ipam.core.networks import (
+from libs.common.contract.networks import (
     Network,
     NetworkSet,
     overlaps,
     parse_cached_network,
     parse_foreign_network,
 )
+from libs.common.contract.node import Node
 from services.ipam.core.pages import PAGE_LENGTHS, Claim, UnreadablePage, page_name, page_range_of
 
 PodCidrState = Literal[

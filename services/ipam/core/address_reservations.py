@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Final
 
-from services.ipam.core.networks import Network, contains, parse_cached_network, parse_foreign_network
+from libs.common.contract.networks import Network, contains, parse_cached_network, parse_foreign_network
 from services.ipam.core.pools import Pool
 
 # Per pool. An honest machine has no address in the blocks for pods, or only a few: its node networks,

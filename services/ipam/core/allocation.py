@@ -5,8 +5,8 @@ from itertools import groupby
 
 import msgspec
 
+from libs.common.contract.networks import contains, parse_cached_network
 from services.ipam.core.ledger import Cursors, Exclusions, Ledger
-from services.ipam.core.networks import contains, parse_cached_network
 from services.ipam.core.pages import PAGE_BYTES, Page
 from services.ipam.core.pools import Pool
 

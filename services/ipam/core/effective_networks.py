@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN, ClusterNetworksObserved
-from services.ipam.core.networks import Family, explain_no_blocks, parse_foreign_network, parse_network
+from libs.common.contract.networks import Family, explain_no_blocks, parse_foreign_network, parse_network
 from services.ipam.core.pages import PAGE_LENGTHS
 from services.ipam.core.pools import CannotAllocate, NotReady, PodNetworks, validate_cluster_cidrs
 

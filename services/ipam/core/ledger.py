@@ -5,14 +5,14 @@ from typing import Final
 
 import msgspec
 
-from services.ipam.core.address_reservations import Reservations
-from services.ipam.core.networks import (
+from libs.common.contract.networks import (
     Network,
     NetworkSet,
     find_free_block,
     parse_cached_network,
     parse_foreign_network,
 )
+from services.ipam.core.address_reservations import Reservations
 from services.ipam.core.pages import Claim, Page, claim_size, page_name, page_range_of
 from services.ipam.core.pools import Pool
 

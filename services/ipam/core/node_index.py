@@ -8,9 +8,9 @@ import msgspec
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
 from libs.common.contract.machine import MachineFacts
+from libs.common.contract.networks import parse_foreign_network
 from libs.common.contract.node import Node
 from services.ipam.core.ledger import Exclusions
-from services.ipam.core.networks import parse_foreign_network
 
 # Addresses in a Node's status that count: its kubelet may write any, and each one reserves a block.
 _MAX_ADDRESSES_PER_NODE = 16

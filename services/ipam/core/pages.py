@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.networks import Network, contains, overlaps, parse_cached_network
 from libs.common.contract.node import ObjectMeta
 from libs.common.kube.objects import ConfigMap
-from services.ipam.core.networks import Network, contains, overlaps, parse_cached_network
 
 PAGE_LENGTHS: Final = {4: 12, 6: 48}  # never change it: existing clusters have pages with these names
 PAGE_BYTES: Final = 1_000_000  # a ConfigMap may have 1 MiB

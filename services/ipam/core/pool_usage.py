@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.cloud_config.model import Pool as PoolSpec
-from services.ipam.core.networks import (
+from libs.common.contract.networks import (
     Network,
     NetworkSet,
     contains,

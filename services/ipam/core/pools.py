@@ -11,6 +11,7 @@ from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.ip_addresses import IP, InvalidNodeIP, parse_node_ips
 from libs.common.contract.machine import AddressStatus, MachineFacts, why_metadata_incomplete
+from libs.common.contract.networks import Family, explain_no_blocks, parse_network
 from libs.common.contract.node import Node
 from libs.common.contract.public_addresses import (
     counts,
@@ -18,7 +19,6 @@ from libs.common.contract.public_addresses import (
     lacks_node_ips,
     parse_public_ip,
 )
-from services.ipam.core.networks import Family, explain_no_blocks, parse_network
 
 Allocator = Literal["RangeAllocator", "CloudAllocator"]
 

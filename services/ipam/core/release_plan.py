@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from services.ipam.core.networks import (
+from libs.common.contract.networks import (
     Network,
     NetworkSet,
     contains,

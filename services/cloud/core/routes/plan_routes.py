@@ -9,7 +9,7 @@ import msgspec
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
 from libs.clouds.routes import Route, RouteTable
 from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, Node, NodeCondition
-from services.cloud.core.routes.destinations import index_routes, is_inside_any, to_canonical
+from services.cloud.core.routes.destinations import index_routes, is_inside_any, list_canonical
 from services.cloud.core.routes.route_record import RecordedRoute, is_settled
 from services.cloud.core.routes.route_view import (
     CreateRoute,
@@ -87,7 +87,7 @@ def _list_routed_nodes(view: RouteView) -> Iterator[RoutedNode]:
     """Yield the oldest Node first: a later one that claims its pod CIDR, too, does not get the route."""
     for node in sorted(view.nodes, key=_get_age_key):
         instance_id = view.parse_provider_id(node.spec.provider_id)
-        destinations = tuple(each for each in _list_pod_cidrs(node) if view.can_route(each))
+        destinations = tuple(filter(view.can_route, list_canonical(node.spec.pod_cidrs)))
         if instance_id is not None and destinations:
             yield RoutedNode(
                 node=node,
@@ -100,11 +100,6 @@ def _list_routed_nodes(view: RouteView) -> Iterator[RoutedNode]:
 def _get_age_key(node: Node) -> tuple[bool, str, str]:
     created = node.metadata.creation_timestamp
     return created is None, "" if created is None else created.isoformat(), node.name
-
-
-def _list_pod_cidrs(node: Node) -> Iterator[str]:
-    """Yield the pod CIDRs in the form that clouds report; the API server validates them."""
-    return map(to_canonical, node.spec.pod_cidrs)
 
 
 def _find_gateway(view: RouteView, instance_id: str) -> str | None:
@@ -193,7 +188,7 @@ def _judge_unneeded(
     """
     destination = entry.route.destination
     for node in view.nodes:
-        if destination in _list_pod_cidrs(node):
+        if destination in list_canonical(node.spec.pod_cidrs):
             return _judge_other_owner(view, nodes, node)
     for node in view.nodes:
         if view.parse_provider_id(node.spec.provider_id) == entry.instance_id:

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.networks import Network, overlaps, parse_foreign_network, parse_network
 from libs.common.contract.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
 from libs.common.kube.errors import Conflict
 from libs.common.kube.objects import ConfigMap
 from services.ipam.allocator import Allocator
 from services.ipam.core.allocation import AllocationPlan, AllocationRequest, Assignment
 from services.ipam.core.ledger import Exclusions
-from services.ipam.core.networks import Network, overlaps, parse_foreign_network, parse_network
 from services.ipam.core.pages import Claim, Page, decode_page, page_name, page_range_of
 from services.ipam.core.pools import Pool
 from services.ipam.core.release_plan import SweepResult

@@ -253,6 +253,13 @@ def test_a_record_that_could_not_be_read_again_is_not_written():
 # ---- destinations
 
 
+@pytest.mark.parametrize("written", ["010.244.1.0/24", "10.244.1.0/024", "10.244.001.7/24"])
+def test_a_pod_cidr_as_only_kubernetes_writes_it_needs_the_same_route(written: str):
+    recorded_first = plan_route_step(view(node(1, written)))
+    assert recorded_first == plan_route_step(view(node(1, "10.244.1.0/24")))
+    assert isinstance(recorded_first, WriteRecord)
+
+
 def test_destinations_are_compared_by_family_and_never_fail():
     assert is_inside_any("10.244.1.0/24", ("fd00::/48", "10.244.3.9/16"))
     assert not is_inside_any("10.244.0.0/15", ("10.244.0.0/16",))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.contract.networks import Network, NetworkSet, overlaps, parse_network
 from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
@@ -17,7 +18,6 @@ from services.ipam.core.allocation import (
     plan_claims,
 )
 from services.ipam.core.ledger import Exclusions, Ledger
-from services.ipam.core.networks import Network, NetworkSet, overlaps, parse_network
 from services.ipam.core.pages import Claim, Page, page_name, page_range_of
 from services.ipam.core.pools import Pool
 

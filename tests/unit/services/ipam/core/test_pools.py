@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Operator
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
-from services.ipam.core.networks import explain_no_blocks, parse_network
+from libs.common.contract.networks import explain_no_blocks, parse_network
 from services.ipam.core.pools import Allocator, CannotAllocate, NotReady, PodNetworks, Pool, select_pools
 from tests.builders import make_facts, make_node
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.ipam.core import networks
-from services.ipam.core.networks import (
+from libs.common.contract import networks
+from libs.common.contract.networks import (
     Network,
     NetworkSet,
     explain_no_blocks,
