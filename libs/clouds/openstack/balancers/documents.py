@@ -1,6 +1,6 @@
 """Objects of Octavia and Neutron, as far as this client reads and writes them."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from libs.clouds.openstack.responses import UUID
 
 ObjectId = Annotated[str, msgspec.Meta(pattern=f"^{UUID}$")]
-_Time = Annotated[str, msgspec.Meta(max_length=40)]
+_Text = Annotated[str, msgspec.Meta(max_length=40)]  # of a time, which is only compared with itself
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -23,18 +23,12 @@ class LoadBalancer(msgspec.Struct, frozen=True, kw_only=True):
     id: ObjectId
     name: str
     project_id: str
-    created_at: _Time  # without a zone: UTC
+    created_at: datetime  # without a zone: UTC
     provisioning_status: str
     vip_address: str | None = None
     vip_port_id: ObjectId | None = None
     tags: tuple[str, ...]
     listeners: tuple[Reference, ...] = ()
-
-    @property
-    def created(self) -> datetime:
-        """When it was created. Raises ValueError."""
-        created = datetime.fromisoformat(self.created_at)
-        return created if created.tzinfo else created.replace(tzinfo=UTC)
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +58,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     loadbalancers: tuple[Reference, ...]
     members: tuple[Reference, ...]
     healthmonitor_id: ObjectId | None = None
-    updated_at: _Time | None  # also when a member changes
+    updated_at: _Text | None  # also when a member changes
     tags: tuple[str, ...]
 
 
@@ -101,12 +95,7 @@ class FloatingIp(msgspec.Struct, frozen=True, kw_only=True):
     floating_network_id: ObjectId
     port_id: ObjectId | None
     description: str
-    created_at: _Time
-
-    @property
-    def created(self) -> datetime:
-        """When it was created. Raises ValueError."""
-        return datetime.fromisoformat(self.created_at).astimezone(UTC)
+    created_at: datetime
 
 
 class ObservedPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,8 +113,3 @@ class ObservedBalancer(msgspec.Struct, frozen=True, kw_only=True):
     listeners: tuple[Listener, ...] = ()
     pools: tuple[ObservedPool, ...] = ()
     floating_ips: tuple[FloatingIp, ...] = ()  # all of the project
-
-    @property
-    def has_other_listeners(self) -> bool:
-        """Whether it has ports without our tags."""
-        return len(self.balancer.listeners) > len(self.listeners)

@@ -154,14 +154,11 @@ class OctaviaBalancers:
         listed = {pool.pool.id for each in parts for pool in each.pools}
         self._members = {pool_id: known for pool_id, known in self._members.items() if pool_id in listed}
         owners = {read_tags(each.tags) for each in balancers}
-        try:
-            found = [plan.build_balancer(each) for each in parts]
-            for address in addresses:
-                known = read_description(address.description)
-                if known is not None and known.owner not in owners and known.owner.cluster_uid == cluster_uid:
-                    found.append(plan.build_remnant(address, known.owner))
-        except ValueError as error:
-            return Unanswered("malformed", f"a time of creation: {error}")
+        found = [plan.build_balancer(each) for each in parts]
+        for address in addresses:
+            known = read_description(address.description)
+            if known is not None and known.owner not in owners and known.owner.cluster_uid == cluster_uid:
+                found.append(plan.build_remnant(address, known.owner))
         return tuple(each for each in found if each.owner and each.owner.cluster_uid == cluster_uid)
 
     async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
@@ -178,24 +175,14 @@ class OctaviaBalancers:
         owner = read_tags(found.tags)
         tags = {"tags": build_cluster_tag("" if owner is None else owner.cluster_uid)}
         parts = await self._read_parts({"loadbalancer_id": balancer_id}, (found,), addresses, tags)
-        if isinstance(parts, Unanswered):
-            return parts
-        try:
-            return plan.build_balancer(parts[0])
-        except ValueError as error:
-            return Unanswered("malformed", f"a time of creation: {error}")
+        return parts if isinstance(parts, Unanswered) else plan.build_balancer(parts[0])
 
     async def _get_remnant(self, address_id: str) -> Balancer | NotFound | Unanswered:
         address = await self._get("/floatingips", "floatingip", address_id, FloatingIp, service="network")
         if not isinstance(address, FloatingIp):
             return address
         known = read_description(address.description)
-        if known is None:
-            return NotFound()
-        try:
-            return plan.build_remnant(address, known.owner)
-        except ValueError as error:
-            return Unanswered("malformed", f"a time of creation: {error}")
+        return NotFound() if known is None else plan.build_remnant(address, known.owner)
 
     async def _read_parts(
         self,
@@ -217,27 +204,17 @@ class OctaviaBalancers:
         by_pool = {pool.id: monitor for monitor in monitors for pool in monitor.pools}
         observed = []
         for balancer in balancers:
-            owner = read_tags(balancer.tags)
             own_pools = []
-            for pool in pools:
-                if owner is None or read_tags(pool.tags) != owner or not _is_at(pool.loadbalancers, balancer):
-                    continue
+            for pool in (each for each in pools if _is_own_part(each, balancer)):
                 members = await self._read_members(pool, is_listing="tags" in query)
                 if isinstance(members, Unanswered):
                     return members
                 monitor = by_pool.get(pool.id)
                 own_pools.append(ObservedPool(pool=pool, members=members, monitor=monitor))
-            own = (
-                each
-                for each in listeners
-                if owner is not None
-                and read_tags(each.tags) == owner
-                and _is_at(each.loadbalancers, balancer)
-            )
             observed.append(
                 ObservedBalancer(
                     balancer=balancer,
-                    listeners=tuple(own),
+                    listeners=tuple(each for each in listeners if _is_own_part(each, balancer)),
                     pools=tuple(own_pools),
                     floating_ips=addresses,
                 )
@@ -402,8 +379,11 @@ class OctaviaBalancers:
         return asyncio.get_running_loop().time() + self.write_deadline_seconds
 
 
-def _is_at(references: Iterable[msgspec.Struct], balancer: LoadBalancer) -> bool:
-    return any(each.id == balancer.id for each in references)  # type: ignore[attr-defined]
+def _is_own_part(part: Listener | Pool, balancer: LoadBalancer) -> bool:
+    """Whether the part is at the balancer, and of its owner."""
+    owner = read_tags(balancer.tags)
+    is_at_it = any(each.id == balancer.id for each in part.loadbalancers)
+    return owner is not None and read_tags(part.tags) == owner and is_at_it
 
 
 def _list_own_addresses(found: Balancer) -> list[FloatingIp]:
@@ -411,13 +391,7 @@ def _list_own_addresses(found: Balancer) -> list[FloatingIp]:
     if isinstance(found.details, FloatingIp):
         return [found.details]
     assert isinstance(found.details, ObservedBalancer)
-    own = []
-    for address in found.details.floating_ips:
-        known = read_description(address.description)
-        is_at_port = address.port_id == found.details.balancer.vip_port_id is not None
-        if known is not None and known.owner == found.owner and is_at_port:
-            own.append(address)
-    return own
+    return list(plan.list_own_addresses(found.details))
 
 
 def _without_answer(result: str | bool | WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:

@@ -1,6 +1,7 @@
 """Plans single requests to Octavia and Neutron: how a load balancer differs from the desired one."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -49,13 +50,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_balancer(observed: ObservedBalancer) -> Balancer:
-    """Return the balancer. Raises ValueError for a time that cannot be read."""
+    """Return the balancer."""
     balancer = observed.balancer
     members = (member for each in observed.pools for member in each.members)
     return Balancer(
         id=balancer.id,
         name=balancer.name,
-        created_at=balancer.created,
+        created_at=_as_utc(balancer.created_at),
         owner=read_tags(balancer.tags),
         has_foreign_tags=has_foreign_tags(balancer.tags),
         is_busy=balancer.provisioning_status.startswith("PENDING"),
@@ -66,11 +67,11 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
 
 
 def build_remnant(address: FloatingIp, owner: Owner) -> Balancer:
-    """Return what is left of a balancer that was deleted by another hand. Raises ValueError as above."""
+    """Return what is left of a balancer that was deleted by another hand."""
     return Balancer(
         id=f"{REMNANT_PREFIX}{address.id}",
         name=address.floating_ip_address,
-        created_at=address.created,
+        created_at=_as_utc(address.created_at),
         owner=owner,
         has_foreign_tags=False,
         is_busy=False,
@@ -79,6 +80,10 @@ def build_remnant(address: FloatingIp, owner: Owner) -> Balancer:
         details=address,
         is_remnant=True,
     )
+
+
+def _as_utc(at: datetime) -> datetime:
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def build_creation(
@@ -122,8 +127,7 @@ def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress
         return (Ingress(hostname=values.hostname),)
     address = observed.balancer.vip_address
     if not values.internal:
-        at_port = (each for each in _list_owned(observed) if each.port_id == observed.balancer.vip_port_id)
-        address = next((each.floating_ip_address for each in at_port), None)
+        address = next((each.floating_ip_address for each in list_own_addresses(observed)), None)
     return (Ingress(ip=address, is_proxy=bool(values.proxy_protocol)),) if address else ()
 
 
@@ -156,8 +160,7 @@ def plan_release(balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ..
     changes = [_delete(f"{_LISTENERS}/{each.id}") for each in observed.listeners]
     if not changes:
         changes += [_delete(f"{_POOLS}/{each.pool.id}") for each in observed.pools]
-    at_port = (each for each in _list_owned(observed) if each.port_id == observed.balancer.vip_port_id)
-    changes += [release_address(each, keeps_address=keeps_address) for each in at_port]
+    changes += [release_address(each, keeps_address=keeps_address) for each in list_own_addresses(observed)]
     tags = remove_tags(observed.balancer.tags)
     if tags != observed.balancer.tags:
         changes.append(_put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"tags": tags}))
@@ -225,16 +228,14 @@ def _plan_pool(
     path = f"{_POOLS}/{observed.pool.id}"
     if "monitors" not in desired.frozen:
         yield from _plan_monitor(wanted, observed, owner)
-    present = {each.address: each for each in observed.members}
     addresses = [each.address for each in targets]
-    if "members" in desired.frozen:
-        addresses = [each for each in addresses if each in present]
-    members = [_build_member(wanted, each, owner) for each in addresses]
-    fixed = [_read_member(each) for each in observed.members]
-    if "members" in desired.frozen:
-        kept = [each for each in observed.members if each.address in addresses]
-        members = [_read_member(each) | {"tags": build_tags(owner)} for each in kept]
-    if sorted(map(_member_key, members)) != sorted(map(_member_key, fixed)):
+    present = [_read_member(each) for each in observed.members]
+    if "members" in desired.frozen:  # then members only leave
+        kept = [each for each in present if each["address"] in addresses]
+        members = [each | {"tags": build_tags(owner)} for each in kept]
+    else:
+        members = [_build_member(wanted, each, owner) for each in addresses]
+    if sorted(map(_member_key, members)) != sorted(map(_member_key, present)):
         yield _put(f"{path}/members", members=members)
     if wanted.lb_algorithm != observed.pool.lb_algorithm and "lb_algorithm" not in desired.frozen:
         yield _put(path, pool={"lb_algorithm": wanted.lb_algorithm})
@@ -334,6 +335,12 @@ def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: O
 
 
 # ---- what is there
+
+
+def list_own_addresses(observed: ObservedBalancer) -> Iterator[FloatingIp]:
+    """Yield the floating addresses of the owner that are at the balancer's port."""
+    port = observed.balancer.vip_port_id
+    return (each for each in _list_owned(observed) if each.port_id == port is not None)
 
 
 def _list_owned(observed: ObservedBalancer) -> Iterator[FloatingIp]:

@@ -14,6 +14,7 @@ from libs.clouds.openstack.balancers.documents import FloatingIp
 from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.cloud_file import read_balancer_sections
 from libs.clouds.openstack.openstack_api import OpenStackApi
+from tests.builders import NOW
 
 ROOT = Path(__file__).parents[4]
 ID = "5c1a7b4e-0000-4000-8000-000000000001"
@@ -166,7 +167,7 @@ def make_address(**fields: Any) -> FloatingIp:
         "floating_network_id": ID,
         "port_id": None,
         "description": "",
-        "created_at": "2026-01-01T00:00:00Z",
+        "created_at": NOW,
     }
     return FloatingIp(**(defaults | fields))
 

@@ -36,6 +36,7 @@ from libs.clouds.openstack.balancers.plan import (
     plan_changes,
     plan_release,
 )
+from tests.builders import NOW
 
 OWNER = Owner(cluster_uid="cluster-1", service_uid="service-1")
 TAGS = build_tags(OWNER)
@@ -102,7 +103,7 @@ def observe(
         id="lb",
         name="x",
         project_id="p",
-        created_at="2026-01-01T00:00:00",
+        created_at=NOW.replace(tzinfo=None),
         provisioning_status="ACTIVE",
         vip_address="10.0.0.99",
         vip_port_id=PORT,
@@ -121,7 +122,7 @@ def make_address(number: int = 1, **fields: Any) -> FloatingIp:
         "floating_network_id": "net",
         "port_id": PORT,
         "description": build_description(OWNER),
-        "created_at": "2026-01-01T00:00:00Z",
+        "created_at": NOW,
     }
     return FloatingIp(**(defaults | fields))
 
