@@ -53,7 +53,7 @@ def list_route_accounts(containers: Iterable[tuple[str, Container]]) -> Iterator
 
 
 def _list_container_routes(place: str, container: Container) -> Iterator[RouteAccount]:
-    networks = dict(text.split("=", 1) for text in _split(container, "route-network") if "=" in text)
+    networks = _read_by_account(container, "route-network")
     default = next((each.value for each in container.env if each.name == "HCLOUD_NETWORK"), "")
     for name, provider in _list_account_names(container):
         network = networks.get(name, default if provider == "hcloud" else "")
@@ -62,7 +62,7 @@ def _list_container_routes(place: str, container: Container) -> Iterator[RouteAc
 
 
 def _list_container_accounts(workload: Workload, container: Container) -> Iterator[AccountProcess]:
-    classes = dict(text.split("=", 1) for text in _split(container, "load-balancer-class") if "=" in text)
+    classes = _read_by_account(container, "load-balancer-class")
     default = container.last_flag_value("load-balancer-default-account")
     for name, provider in _list_account_names(container):
         yield AccountProcess(
@@ -83,6 +83,10 @@ def _list_account_names(container: Container) -> Iterator[tuple[str, str]]:
     for text in _split(container, "cloud-account"):
         provider, _, rest = text.partition("/")
         yield rest.partition("/")[0], provider
+
+
+def _read_by_account(container: Container, flag: str) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in _split(container, flag) if "=" in text)
 
 
 def _split(container: Container, flag: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Other controllers that do the same work: pod CIDR allocators, cloud controllers, CSR approvers. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -116,12 +116,8 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
     if not owners:
         return "no account makes load balancers; another controller may"
     for services, having in owners.items():
-        if len(having) > 1:
-            names = format_names(f"{each.account.name} in {each.workload}" for each in having)
-            yield Finding.wrong(
-                f"several accounts have the Services {services}: {names}",
-                "leave them to one account (loadBalancers in the chart value clouds)",
-            )
+        places = [f"{each.account.name} in {each.workload}" for each in having]
+        yield from report_several_accounts(f"the Services {services}", places, "loadBalancers")
     accounts = [each for having in owners.values() for each in having]
     defaults, ours = owners.get(_WITHOUT_CLASS, []), list_own_workloads(seen)
     for workload in seen.workloads if defaults else ():
@@ -169,11 +165,29 @@ def _find_lost_finalizer(service: KubeService, at: datetime, *, has_default: boo
 
 
 def _makes_load_balancers(container: Container) -> bool:
-    """Whether it is a cloud controller manager whose service controller runs. "*" selects it there."""
-    names, chosen = ("service-lb-controller", "service"), container.controllers
+    names = ("service-lb-controller", "service")
+    return runs_controller(container, *names, variable=_BALANCERS_ENABLED)
+
+
+def runs_controller(container: Container, *names: str, variable: str) -> bool:
+    """Whether it is a cloud controller manager whose controller of these names runs. "*" selects it there.
+
+    "false" in the environment variable stops that controller of hcloud-ccm.
+    """
+    chosen = container.controllers
     is_off = any(f"-{name}" in chosen for name in names) or not any(name in chosen for name in ("*", *names))
-    disabled = any(each.name == _BALANCERS_ENABLED and each.value == "false" for each in container.env)
-    return not is_off and not disabled and is_cloud_program(container)
+    disabled = any(each.name == variable and each.value == "false" for each in container.env)
+    return not is_off and not disabled and _is_cloud_program(container)
+
+
+def report_several_accounts(what: str, names: Iterable[str], value: str) -> Iterator[Finding]:
+    """Yield a finding if several accounts have the same; `value` is that of an account in the chart."""
+    listed = list(names)
+    if len(listed) > 1:
+        yield Finding.wrong(
+            f"several accounts have {what}: {format_names(listed)}",
+            f"leave them to one account ({value} in the chart value clouds)",
+        )
 
 
 def report_unknown_workloads(seen: InstallationSnapshot) -> Iterator[Finding]:
@@ -284,10 +298,10 @@ def list_own_workloads(seen: InstallationSnapshot) -> set[str]:
 def _is_cloud_manager(container: Container) -> bool:
     """Whether the container is a cloud controller manager; with cloud-node disabled it writes no Node."""
     runs = is_controller_selected(container.controllers, CLOUD_NODE)
-    return runs and is_cloud_program(container)
+    return runs and _is_cloud_program(container)
 
 
-def is_cloud_program(container: Container) -> bool:
+def _is_cloud_program(container: Container) -> bool:
     """Whether the container runs some cloud controller manager."""
     return _CLOUD.search(_get_program(container)) is not None
 

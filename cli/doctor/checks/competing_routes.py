@@ -7,9 +7,10 @@ from cli.cluster.cloud_accounts import RouteAccount, list_route_accounts
 from cli.cluster.kube_objects import Container
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.doctor.checks.competing_controllers import (
-    is_cloud_program,
     list_own_workloads,
+    report_several_accounts,
     report_unknown_workloads,
+    runs_controller,
 )
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
@@ -17,7 +18,7 @@ from cli.layout import format_names
 from libs.common.contract.instances import get_provider
 from libs.common.contract.node import NETWORK_UNAVAILABLE, Node
 
-_NAMES: Final = ("node-route-controller", "route")  # "*" selects it in k8s.io/cloud-provider
+_NAMES: Final = ("node-route-controller", "route")
 _ROUTES_ENABLED: Final = "HCLOUD_NETWORK_ROUTES_ENABLED"  # in the environment of hcloud-ccm
 _NATIVE_MESSAGE: Final = "RouteController "  # of k8s.io/cloud-provider
 _STOP: Final = (
@@ -59,24 +60,15 @@ def _find_shared_networks(accounts: tuple[RouteAccount, ...]) -> Iterator[Findin
     for each in accounts:
         by_network.setdefault((each.provider, each.network), []).append(each)
     for (provider, network), having in by_network.items():
-        if len(having) > 1:
-            names = format_names(f"{each.name} in {each.place}" for each in having)
-            yield Finding.wrong(
-                f"several accounts have the routes of network {network} at {provider}: {names}",
-                "leave them to one account (routes in the chart value clouds)",
-            )
+        names = [f"{each.name} in {each.place}" for each in having]
+        yield from report_several_accounts(f"the routes of network {network} at {provider}", names, "routes")
 
 
 def _makes_routes(container: Container) -> bool:
     """Whether it is a cloud controller manager whose route controller runs. That needs a cluster CIDR."""
-    chosen = container.controllers
-    is_off = any(f"-{name}" in chosen for name in _NAMES) or not any(
-        name in chosen for name in ("*", *_NAMES)
-    )
     is_configured = container.last_flag_value("configure-cloud-routes", "true") != "false"
-    disabled = any(each.name == _ROUTES_ENABLED and each.value == "false" for each in container.env)
     has_cidr = bool(container.flag_values("cluster-cidr"))
-    return has_cidr and is_configured and not (is_off or disabled) and is_cloud_program(container)
+    return has_cidr and is_configured and runs_controller(container, *_NAMES, variable=_ROUTES_ENABLED)
 
 
 def _find_native_conditions(nodes: tuple[Node, ...], providers: set[str]) -> Iterator[Finding]:
