@@ -102,7 +102,7 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_balancers(self, provider: str, account: str) -> AccountBalancers | None:
         """Return which load balancers the account has; None if it has none."""
-        load_balancer_class = dict(_split(self.balancer_classes)).get(account, "")
+        load_balancer_class = dict(split_pairs(self.balancer_classes)).get(account, "")
         is_default = self.default_balancer_account == account
         is_on = is_controller_selected(self.controllers, SERVICE_LB)
         if not is_on or not (load_balancer_class or is_default):
@@ -117,10 +117,10 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def _collect_options(self, provider: str, account: str) -> Mapping[str, str]:
         native: dict[str, str] = {}
         if provider == "hcloud":
-            native = dict(_split(self.hcloud_defaults))
+            native = dict(split_pairs(self.hcloud_defaults))
             native.pop(_ENABLED, None)  # --load-balancer-class decides
             native |= {"HCLOUD_NETWORK": self.hcloud_network} if self.hcloud_network else {}
-        own = dict(_split(self.balancer_options))
+        own = dict(split_pairs(self.balancer_options))
         prefix = f"{account}/"
         return native | {
             name.removeprefix(prefix): value for name, value in own.items() if name.startswith(prefix)
@@ -128,7 +128,7 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_balancer_problems(self, providers: Mapping[str, str]) -> Iterator[str]:
         """Yield the invalid settings; `providers` has that of each account."""
-        classes = _split(self.balancer_classes)
+        classes = split_pairs(self.balancer_classes)
         for account, name in classes:
             if account not in providers or not _CLASS.fullmatch(name):
                 form = "account=class, with an account of --cloud-account"
@@ -161,7 +161,8 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
             yield "--load-balancer-class has no effect: --controllers lacks service-lb-controller"
 
 
-def _split(values: tuple[str, ...]) -> list[tuple[str, str]]:
+def split_pairs(values: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return name and value of each `name=value`."""
     return [(name, value) for name, _, value in (text.partition("=") for text in values)]
 
 

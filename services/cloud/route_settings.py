@@ -9,7 +9,7 @@ from libs.common.contract.controllers import NODE_ROUTE, is_controller_selected
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.instances import ROUTE_PROVIDERS
 from libs.common.settings import flags
-from services.cloud.balancer_settings import BalancerSettings
+from services.cloud.balancer_settings import BalancerSettings, split_pairs
 from services.cloud.core.routes.destinations import is_network
 
 
@@ -64,22 +64,22 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
 
     def find_pod_networks(self, account: str, observed: object) -> tuple[str, ...]:
         """Return the networks inside which the account creates routes; () while they are unknown."""
-        chosen = tuple(network for name, network in _split(self.route_pod_networks) if name == account)
+        chosen = tuple(network for name, network in split_pairs(self.route_pod_networks) if name == account)
         reported = observed.pod_cidrs if isinstance(observed, ClusterNetworksObserved) else ()
         return chosen or reported
 
     def find_route_problems(self, providers: Mapping[str, str]) -> Iterator[str]:
         """Yield the invalid settings; `providers` has that of each account."""
-        for text, (account, network) in zip(self.route_networks, _split(self.route_networks), strict=True):
+        for text in self.route_networks:
+            account, _, network = text.partition("=")
             if account not in providers or not network:
                 form = "account=network, with an account of --cloud-account"
                 yield f"--route-network={text}: the form is {form}"
             elif providers[account] not in ROUTE_PROVIDERS:
                 provider = providers[account]
                 yield f"--route-network={text}: {provider}, the cloud of {account}, is not supported yet"
-        for text, (account, network) in zip(
-            self.route_pod_networks, _split(self.route_pod_networks), strict=True
-        ):
+        for text in self.route_pod_networks:
+            account, _, network = text.partition("=")
             if account not in providers or not is_network(network):
                 form = "account=CIDR, with an account of --cloud-account and a network without host bits"
                 yield f"--route-pod-network={text}: the form is {form}"
@@ -94,11 +94,4 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
 
     @property
     def _networks(self) -> Mapping[str, str]:
-        return dict(_split(self.route_networks))
-
-
-def _split(texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield account and value of each."""
-    for text in texts:
-        account, _, value = text.partition("=")
-        yield account, value
+        return dict(split_pairs(self.route_networks))
