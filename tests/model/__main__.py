@@ -8,7 +8,7 @@ import time
 
 from msgspec.structs import asdict, replace
 
-from tests.model import approval, balancer_rules, handover, route_rules
+from tests.model import approval, cloud_models, handover
 from tests.model.handover_state import Rules
 from tests.model.search import Model, StateT, search
 
@@ -25,17 +25,9 @@ def main(faults: int) -> None:
     for rule in asdict(approval.Rules()):
         weaker = replace(approval.Rules(), **{rule: False})
         report(f"approval without {rule}", approval.build_model(weaker, faults=2))
-    for name, balancers in balancer_rules.SEARCHES.items():
-        report(f"load balancers, {name}", balancers.build_model())
-    for name, left_out in balancer_rules.RULES.items():
-        with left_out.left_out() as model:
-            report(f"load balancers without the rule that {name}", model)
-    for name, routes in route_rules.SEARCHES.items():
-        with routes.open_model() as of_routes:
-            report(f"routes, {name}", of_routes)
-    for name, rule_of_routes in route_rules.RULES.items():
-        with rule_of_routes.left_out() as of_routes:
-            report(f"routes without the rule that {name}", of_routes)
+    for what, (open_model, _) in (*cloud_models.SEARCHES.items(), *cloud_models.RULES.items()):
+        with open_model() as model:
+            report(what, model)
 
 
 def report(what: str, model: Model[StateT]) -> None:

@@ -1,10 +1,9 @@
 """What the search of load balancers visits, and each rule that it misses when the rule is left out."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
-from unittest.mock import patch
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +14,10 @@ from services.cloud.core.balancers.balancer_answers import ANSWER_AGE, get_own_a
 from services.cloud.core.balancers.balancer_steps import RecordBalancer
 from tests.model.balancer_moves import build_model
 from tests.model.balancer_world import BEGIN, CHANGE_OF_TYPE, LIFE, Faults, Physics, World
+from tests.model.core_patches import patch_core
 from tests.model.search import Model
+
+MIN_STATES: Final = 1_000  # fewer: the model has lost steps
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +26,10 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     faults: Faults
     script: tuple[str, ...] = LIFE
 
-    def build_model(self, physics: Physics | None = None) -> Model[World]:
-        """Return the model to search."""
-        return build_model(self.faults, script=self.script, physics=physics)
+    @contextmanager
+    def open_model(self) -> Iterator[Model[World]]:
+        """Yield the model to search."""
+        yield build_model(self.faults, script=self.script)
 
 
 SEARCHES: Final[Mapping[str, Search]] = {
@@ -61,12 +64,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     @contextmanager
     def left_out(self) -> Iterator[Model[World]]:
         """Yield the model to search without the rule."""
-        with ExitStack() as stack:
-            for name, value in self.patches.items():
-                for module in (plan_step, plan_end, step_parts, balancer_answers):
-                    if hasattr(module, name):
-                        stack.enter_context(patch.object(module, name, value))
-            yield Search(faults=self.faults, script=self.script).build_model(self.physics)
+        with patch_core((plan_step, plan_end, step_parts, balancer_answers), self.patches):
+            yield build_model(self.faults, script=self.script, physics=self.physics)
 
 
 # ---- the clauses without their rule

@@ -1,10 +1,9 @@
 """What the search of routes visits, and each rule that it misses when the rule is left out."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
-from unittest.mock import patch
 
 import msgspec
 
@@ -13,16 +12,21 @@ from libs.clouds.routes import RouteTable
 from services.cloud.core.routes import plan_routes, route_record
 from services.cloud.core.routes.route_record import RecordedRoute
 from services.cloud.core.routes.route_view import CreateRoute, InstanceLookup, RouteView, WriteRecord
+from tests.model.core_patches import patch_core
 from tests.model.route_moves import build_model
 from tests.model.route_states import END, MOVE, RECREATION, RETURN, REUSE, Faults, Physics, World
 from tests.model.search import Model
 
+_CORE: Final = (plan_routes, route_record, RouteView)
 # Shorter times make fewer states. Their order stays: a create ends within the time that the record covers,
 # and no answer counts longer than a minute.
 _TIMES: Final[Mapping[str, Any]] = {
     "_LISTING_AGE": timedelta(minutes=1),
     "_RECORD_AHEAD": timedelta(minutes=1),
 }
+
+
+MIN_STATES: Final = 500  # fewer: the model has lost steps
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +38,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     @contextmanager
     def open_model(self) -> Iterator[Model[World]]:
         """Yield the model to search."""
-        with patch.multiple(plan_routes, **_TIMES):
+        with patch_core(_CORE, _TIMES):
             yield build_model(self.faults, script=self.script)
 
 
@@ -63,13 +67,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     @contextmanager
     def left_out(self) -> Iterator[Model[World]]:
         """Yield the model to search without the rule."""
-        with ExitStack() as stack:
-            for name, value in {**_TIMES, **self.patches}.items():
-                for module in (plan_routes, route_record):
-                    if hasattr(module, name):
-                        stack.enter_context(patch.object(module, name, value))
-            if "is_current" in self.patches:
-                stack.enter_context(patch.object(RouteView, "is_current", self.patches["is_current"]))
+        with patch_core(_CORE, {**_TIMES, **self.patches}):
             yield build_model(self.faults, script=self.script, physics=self.physics)
 
 

@@ -204,7 +204,7 @@ def _key_of_record(record: RouteRecord, now: datetime) -> Any:
 
 
 def _key_of_process(process: Process, world: World) -> Any:
-    if process.lease_until is None:  # it begins anew when it leads
+    if process.lease_until is None:  # it begins again when it leads
         return None
     now, since = world.now, process.led_since
     answers = [("table", process.table), ("gateways", process.gateways), *process.lookups]
