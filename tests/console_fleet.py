@@ -49,7 +49,7 @@ from tests.service_flow import ServiceFlow
 
 READY = NodeCondition(type="Ready", status="True", last_transition_time="2026-03-01T12:00:00Z")
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-# What fails in a service of which a test says so.
+# What fails in a service that a test lets fail.
 _ERRORS: dict[str, dict[str, int]] = {
     "watcher": {"failed Kubernetes requests": 1},
     "metadata": {"failed Talos calls": 6, "failed publishes": 1},

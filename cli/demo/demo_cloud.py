@@ -33,7 +33,7 @@ COMMON_FLAGS: Final = (
     f"--controllers={','.join(each.display_name for each in _CONTROLLERS)}",
     "--allocate-node-cidrs",
 )
-# A Node is deleted on weaker evidence than by default, so that nobody has to wait for 20 minutes.
+# A Node is deleted on weaker evidence than by default, which would take 20 minutes.
 LIFECYCLE_FLAGS: Final = (
     "--lifecycle-start-grace=30s",
     "--lifecycle-not-ready-time=30s",

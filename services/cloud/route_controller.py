@@ -355,7 +355,7 @@ class RouteController:
         self._is_nearly_full = is_nearly_full
 
     def _report_comparison(self) -> None:
-        if not self.is_dry_run:  # it stops at the first change, and nothing is to be alerted
+        if not self.is_dry_run:  # it stops at the first change, which is no reason for an alert
             metrics.ROUTES_COMPARED.labels(self.account).set(self.now().timestamp())
 
     def _fields(self) -> dict[str, object]:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _STATS_SECONDS: Final = 2.0
 _ADVANCE_SECONDS: Final = 1.0
-# Whoever may list these sees in the API what the console shows of them.
+# A user who may list these can read in the API what the console shows of them.
 _SHOWN: Final = (("", "nodes"), ("certificates.k8s.io", "certificatesigningrequests"), ("", "services"))
 
 
@@ -88,7 +88,7 @@ class ConsoleService:
 
 def expand_definition(settings: ConsoleSettings) -> tuple[ServiceDefinition[ConsoleSettings], ...]:
     """Return the service with the rights that it needs with these settings."""
-    rules = tuple(rule for rule in CONSOLE.policy_rules if settings.exposed)
+    rules = CONSOLE.policy_rules if settings.exposed else ()
     spec = msgspec.structs.replace(CONSOLE, policy_rules=rules)
     return (ServiceDefinition(spec=spec, settings=ConsoleSettings, build=ConsoleService),)
 

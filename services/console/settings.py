@@ -40,8 +40,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         flags.Flag(
             "console-address",
-            "Address of the live console. Without --console-exposed a loopback address: whoever reaches it "
-            "may read the state of all Nodes. For access from elsewhere: kubectl port-forward.",
+            "Address of the live console. Without --console-exposed a loopback address: every process that "
+            "reaches it may read the state of all Nodes. For access from elsewhere: kubectl port-forward.",
             flags.CONSOLE,
         ),
     ] = "127.0.0.1"

@@ -198,7 +198,8 @@ async def test_a_process_that_lost_the_lease_reports_no_problem_of_routes(cluste
     settings = {"route_networks": ("prod=999",), "bus_server": cluster.cluster.bus_server}
     async with cluster.run_account(**settings) as service:
         await wait_until(
-            lambda: any("finds no network 999" in each for each in service.problems()), "the problem is told"
+            lambda: any("finds no network 999" in each for each in service.problems()),
+            "the problem is reported",
         )
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/talos-ccm-cloud-prod"
         taken = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}}
@@ -230,7 +231,7 @@ async def test_a_record_from_a_backup_deletes_nothing(cluster: RouteCluster):
 
 
 async def test_forged_messages_about_nodes_move_routes_and_delete_none_of_a_server(cluster: RouteCluster):
-    """Whoever has the NATS key of the watcher can publish them."""
+    """A client with the NATS key of the watcher can publish them."""
     async with cluster.run_account():
         _, address = await cluster.join("web-1", _POD_CIDR)
         await cluster.wait_for_condition("web-1", "RouteCreated")
@@ -314,7 +315,7 @@ async def test_by_the_token_of_another_project_nothing_is_deleted(cluster: Route
     cluster.cluster.token_file.write_text("b" * 64)
     async with cluster.run_account(bus_server=cluster.cluster.bus_server) as service:
         await wait_until(
-            lambda: any("finds no network" in each for each in service.problems()), "the problem is told"
+            lambda: any("finds no network" in each for each in service.problems()), "the problem is reported"
         )
         assert cluster.routes == before
         cluster.cluster.token_file.write_text(TOKEN)

@@ -82,7 +82,7 @@ def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) 
 
 
 def _is_shut_down(record: NodeRecord) -> bool:
-    """Whether an account says so, and neither the machine nor its kubelet shows the opposite."""
+    """Whether an account reports it off, and neither the machine nor its kubelet shows the opposite."""
     is_silent = record.fault is not None and not is_ready(record)
     return is_silent and bool(find_account_of_shut_down(record))
 
