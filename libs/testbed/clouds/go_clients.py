@@ -149,6 +149,8 @@ class ThalassaQuery(msgspec.Struct, frozen=True, kw_only=True):
     client_secret: str = ""
     machines: tuple[str, ...] = ()  # looked up by identity
     vpc: str = ""  # only machines of this one are listed
+    # A subnet of the VPC, two machines, a security group, a reserved IP: a load balancer comes and goes
+    changes: Mapping[str, Any] | None = None
 
 
 class ThalassaMachine(msgspec.Struct, frozen=True):
@@ -164,6 +166,30 @@ class ThalassaMachine(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] | None
 
 
+class ThalassaBalancer(msgspec.Struct, frozen=True):
+    """A load balancer as the module describes it.
+
+    `listeners` have "protocol port target-port sources" each, `targets` are machines, `groups` are security
+    groups, and `check` is "protocol port path".
+    """
+
+    status: str
+    labels: dict[str, str] | None
+    addresses: tuple[str, ...] | None
+    reserved_ip: str
+    groups: tuple[str, ...] | None
+    listeners: tuple[str, ...] | None
+    targets: tuple[str, ...] | None
+    check: str
+
+
+class ThalassaChanges(msgspec.Struct, frozen=True):
+    """The outcome of each change ("name: outcome"), and the load balancer before it was deleted."""
+
+    steps: tuple[str, ...] | None
+    balancer: ThalassaBalancer
+
+
 class ThalassaReport(msgspec.Struct, frozen=True):
     """What the module made of the answers; an error is its text."""
 
@@ -172,6 +198,7 @@ class ThalassaReport(msgspec.Struct, frozen=True):
     found: dict[str, str]  # by identity: the slug, "" if there is none
     vpcs: tuple[str, ...] | None
     unlike: tuple[str, ...] | None  # where answers differ from the module's types
+    changes: ThalassaChanges
 
 
 async def query_thalassa(query: ThalassaQuery) -> ThalassaReport:

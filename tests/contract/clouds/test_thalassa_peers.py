@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from libs.clouds.instances import Instance, NotFound
-from libs.testbed.clouds.go_clients import ThalassaQuery, query_thalassa
+from libs.testbed.clouds.go_clients import ThalassaBalancer, ThalassaQuery, query_thalassa
 from libs.testbed.clouds.thalassa.server import SimThalassaServer
 from tests.contract.clouds.accounts import SECRET, ThalassaAccount, open_client, open_thalassa
 
@@ -84,3 +84,63 @@ async def test_the_module_in_go_reports_errors(case: Case, organisation: str, st
     token = SECRET if status == 403 else "unknown"
     query = ThalassaQuery(endpoint=case.server.endpoint, organisation=organisation, token=token)
     assert f"status {status}" in (await query_thalassa(query)).error
+
+
+@pytest.mark.real_servers
+async def test_the_module_in_go_changes_load_balancers_and_its_types_have_exactly_these_fields(case: Case):
+    organisation = case.account.organisation
+    organisation.balancers.build_seconds = 0.05
+    organisation.reserved_ips["ip-1"] = "203.0.113.9"
+    group = organisation.add_security_group(case.vpc)
+    query = ThalassaQuery(
+        endpoint=case.server.endpoint,
+        organisation="acme",
+        token=SECRET,
+        vpc=case.vpc,
+        changes={
+            "subnet": f"subnet-{case.vpc}",
+            "machines": [case.web_1, case.off],
+            "security_group": group,
+            "reserved_ip": "ip-1",
+        },
+    )
+    report = await query_thalassa(query)
+    assert (report.error, report.unlike) == ("", ())
+    refused = {
+        "create_with_a_used_address": "400",
+        "create_group_with_a_fast_check": "400",
+        "attach_unknown": "400",
+        "create_listener_of_the_same_port": "409",
+        "delete_used_group": "400",
+        "delete_protected": "400",
+        "delete_again": "404",
+    }
+    steps = dict(step.split(": ", 1) for step in report.changes.steps or ())
+    assert steps == dict.fromkeys(steps, "ok") | refused
+    (address,) = report.changes.balancer.addresses or ()
+    assert report.changes.balancer == ThalassaBalancer(
+        status="ready",
+        labels={"talos-ccm/cluster": "go"},
+        addresses=(address,),
+        reserved_ip="",
+        groups=(group,),
+        listeners=("tcp 443 30443 [198.51.100.0/24]",),
+        targets=(case.web_1, case.off),
+        check="http 30100 /healthz",
+    )
+    assert address != "203.0.113.9"
+    assert organisation.tables["loadbalancers"] == organisation.tables["loadbalancer-target-groups"] == {}
+
+
+@pytest.mark.real_servers
+async def test_the_module_in_go_reports_a_quota(case: Case):
+    case.account.organisation.balancers.quota = 0
+    query = ThalassaQuery(
+        endpoint=case.server.endpoint,
+        organisation="acme",
+        token=SECRET,
+        vpc=case.vpc,
+        changes={"subnet": f"subnet-{case.vpc}", "machines": [case.web_1, case.off]},
+    )
+    steps = (await query_thalassa(query)).changes.steps or ()
+    assert "create: 403" in steps

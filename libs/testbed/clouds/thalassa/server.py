@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_plus
@@ -16,6 +18,8 @@ from libs.testbed.clouds.http_faults import (
     pad_answer,
     replace_answer,
 )
+from libs.testbed.clouds.thalassa.balancers import BALANCERS
+from libs.testbed.clouds.thalassa.bodies import Refusal
 from libs.testbed.clouds.thalassa.organisation import SimOrganisation
 
 
@@ -32,6 +36,8 @@ def _change_list(change: Callable[[list[Any]], list[Any]]) -> MakeResponse:
 FAULTS: Final[Mapping[str, MakeResponse]] = {
     "unauthorized": replace_answer(make_error(401, "unauthorized")),
     "forbidden": replace_answer(make_error(403, "forbidden")),
+    "quota": replace_answer(make_error(403, "quota exceeded")),
+    "conflict": replace_answer(make_error(409, "another change is running")),
     "rate_limited": replace_answer(make_error(429, "too many requests", Retry_After="90")),
     "service_error": replace_answer(make_error(503, "unavailable")),
     "lying_not_found": replace_answer(make_error(404, "not found")),
@@ -43,24 +49,38 @@ FAULTS: Final[Mapping[str, MakeResponse]] = {
 }
 
 
+_LABEL: Final = re.compile(r"matchLabels\[(.+)\]")
+
+
+def _matches(found: dict[str, Any], query: Mapping[str, str]) -> bool:
+    """Whether an object of a list matches the filters that this API has; others are ignored."""
+    if query.get("vpc") and found["vpc"]["identity"] != query["vpc"]:
+        return False
+    labels = {match[1]: text for name, text in query.items() if (match := _LABEL.fullmatch(name))}
+    return all(found.get("labels", {}).get(name) == text for name, text in labels.items())
+
+
 class SimThalassa:
     """Implements SimCloud."""
 
     root = ""
     faults: Mapping[str, MakeResponse] = FAULTS
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` is monotonic, in seconds."""
         self.tokens: dict[str, SimOrganisation] = {}  # personal access tokens
         self.clients: dict[tuple[str, str], SimOrganisation] = {}  # by id and secret
         self.access_tokens: dict[str, SimOrganisation] = {}  # until they are removed
         self.token_seconds = 3600  # the lifetime of a token that the server reports
         self.takes_secret_in_body = False  # instead of in the header
         self.ignores_filters = False
+        self.read_only: set[str] = set()  # tokens that may only read
+        self._now = now
         self._ids = itertools.count(100_000)
 
     def add_organisation(self, slug: str, *tokens: str) -> SimOrganisation:
         """Create an organisation with these personal access tokens."""
-        organisation = SimOrganisation(self._ids, slug)
+        organisation = SimOrganisation(self._ids, slug, now=self._now)
         self.tokens |= dict.fromkeys(tokens, organisation)
         return organisation
 
@@ -73,20 +93,40 @@ class SimThalassa:
             return make_error(401, "unauthorized")
         if request.headers.get("X-Organisation-Identity") not in organisation.names:
             return make_error(403, "not a member of the organisation")
-        if request.method != "GET":
-            return make_error(403, "only GET is allowed")
+        organisation.balancers.advance()
         project = request.headers.get("X-Project-Identity", "")
-        match request.path.strip("/").split("/"):
-            case ["v1", kind] if kind in organisation.tables:
-                vpc = "" if self.ignores_filters else request.query.get("vpc", "")
+        root, *path = request.path.strip("/").split("/")
+        if root != "v1":
+            return make_error(404, "not found")
+        if request.method == "GET":
+            return self._answer_read(organisation, path, request.query, project)
+        if request.token in self.read_only:
+            return make_error(403, "only GET is allowed")
+        try:
+            return organisation.balancers.answer_write(request.method, path, request.body, project)
+        except Refusal as refusal:
+            return make_error(refusal.status, refusal.message)
+
+    def _answer_read(
+        self, organisation: SimOrganisation, path: list[str], query: Mapping[str, str], project: str
+    ) -> Answer:
+        render = organisation.balancers.render
+        match path:
+            case [kind] if kind in organisation.tables:
                 found = organisation.find(kind, project)
-                if vpc:
-                    found = [each for each in found if each["vpc"]["identity"] == vpc]
-                return Answer(status=200, document=found)
-            case ["v1", kind, name] if kind in organisation.tables:
-                for each in organisation.find(kind, project):
-                    if name in {each["identity"], each["slug"]}:
-                        return Answer(status=200, document=each)
+                if not self.ignores_filters:
+                    found = [each for each in found if _matches(each, query)]
+                return Answer(status=200, document=[render(kind, each, is_list=True) for each in found])
+            case [kind, name, *rest] if kind in organisation.tables:
+                named = [
+                    each
+                    for each in organisation.find(kind, project)
+                    if name in (each["identity"], each["slug"])
+                ]
+                if named and not rest:
+                    return Answer(status=200, document=render(kind, named[0]))
+                if named and [kind, *rest] == [BALANCERS, "listeners"]:
+                    return Answer(status=200, document=organisation.balancers.list_listeners(named[0]))
         return make_error(404, "not found")
 
     def _authenticate(self, request: SimRequest) -> SimOrganisation | None:

@@ -21,6 +21,8 @@ type Query struct {
 	ClientSecret string   `json:"client_secret"`
 	Machines     []string `json:"machines"` // looked up by identity
 	Vpc          string   `json:"vpc"`      // only machines of this one are listed
+
+	Changes *BalancerQuery `json:"changes"` // what to change, after all of this
 }
 
 // Machine is what the controller of the cloud takes from a machine.
@@ -42,6 +44,7 @@ type Report struct {
 	Found    map[string]string `json:"found"` // by identity: the slug, "" if the module says that there is none
 	Vpcs     []string          `json:"vpcs"`
 	Unlike   []string          `json:"unlike"` // where answers differ from the types
+	Changes  BalancerReport    `json:"changes"`
 }
 
 func main() { peer.Run(ask) }
@@ -94,7 +97,20 @@ func ask(ctx context.Context, query Query) (Report, error) {
 		}
 		report.Vpcs = append(report.Vpcs, found.Identity)
 	}
-	report.Unlike = compareShapes(ctx, base)
+	lists := map[string]peer.Types{
+		iaas.MachineEndpoint: peer.TypesOf[[]iaas.Machine, iaas.Machine](),
+		iaas.VpcEndpoint:     peer.TypesOf[[]iaas.Vpc, iaas.Vpc](),
+	}
+	if query.Changes != nil {
+		lists = map[string]peer.Types{
+			iaas.LoadbalancerEndpoint: peer.TypesOf[[]iaas.VpcLoadbalancer, iaas.VpcLoadbalancer](),
+			iaas.TargetGroupEndpoint:  peer.TypesOf[[]iaas.VpcLoadbalancerTargetGroup, iaas.VpcLoadbalancerTargetGroup](),
+		}
+		compare := func() { report.Unlike = compareShapes(ctx, base, lists) }
+		report.Changes = changeBalancers(ctx, cloud, query.Vpc, *query.Changes, compare)
+		return report, nil
+	}
+	report.Unlike = compareShapes(ctx, base, lists)
 	return report, nil
 }
 
@@ -110,7 +126,7 @@ func describe(machine iaas.Machine) Machine {
 }
 
 // compareShapes compares each list and one object of each with the types of the module.
-func compareShapes(ctx context.Context, base client.Client) []string {
+func compareShapes(ctx context.Context, base client.Client, lists map[string]peer.Types) []string {
 	unlike := peer.Differences{}
 	read := func(path string) ([]byte, error) {
 		response, err := base.RawRequest(ctx, "GET", path, nil)
@@ -119,9 +135,6 @@ func compareShapes(ctx context.Context, base client.Client) []string {
 		}
 		return response.Body(), nil
 	}
-	unlike.CompareLists(map[string]peer.Types{
-		iaas.MachineEndpoint: peer.TypesOf[[]iaas.Machine, iaas.Machine](),
-		iaas.VpcEndpoint:     peer.TypesOf[[]iaas.Vpc, iaas.Vpc](),
-	}, read)
+	unlike.CompareLists(lists, read)
 	return unlike.Sorted()
 }
