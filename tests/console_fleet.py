@@ -21,6 +21,8 @@ from libs.common.contract.events import (
     NodeUnreachable,
     ObservationOrder,
     Pulse,
+    Quarantine,
+    QuarantinedBlock,
 )
 from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
@@ -55,6 +57,7 @@ _ERRORS: dict[str, dict[str, int]] = {
     "metadata": {"failed Talos calls": 6, "failed publishes": 1},
     "labeler": {"failed Kubernetes requests": 2, "retried messages": 2},
     "csr": {"dead letters": 1},
+    "ipam": {},
     "lifecycle": {"failed Kubernetes requests": 1},
 }
 PLATFORMS = ("hcloud", "aws", "metal", "openstack", "azure")
@@ -75,6 +78,7 @@ class ConsoleFleet(ServiceFlow):
         self._spend = spend
         self._version = 100
         self._errors: Counter[tuple[str, str]] = Counter()
+        self._quarantine: Quarantine | None = None
 
     async def publish_leading(self) -> None:
         """A leader that stays: its heartbeat is one in time only at its publication."""
@@ -91,8 +95,28 @@ class ConsoleFleet(ServiceFlow):
                 leads = instance == instances[0] if service == "lifecycle" else None
                 of_leader = errors if instance == instances[0] else {}
                 await self.publish(
-                    Pulse(service=service, instance=instance, is_leading=leads, errors=of_leader)
+                    Pulse(
+                        service=service,
+                        instance=instance,
+                        is_leading=leads,
+                        errors=of_leader,
+                        quarantine=self._quarantine if service == "ipam" else None,
+                    )
                 )
+
+    def rest(self, *numbers: int) -> None:
+        """Put these blocks into quarantine, as the next pulse of ipam reports."""
+        now = self._now()
+        blocks = tuple(
+            QuarantinedBlock(
+                block=f"10.244.{number}.0/24",
+                node=f"metal-{number:04}",
+                since=now - timedelta(minutes=4),
+                until=now + timedelta(minutes=6),
+            )
+            for number in numbers
+        )
+        self._quarantine = Quarantine(read_at=now, count=len(blocks), blocks=blocks)
 
     async def observe(self, node: Node) -> int:
         """The Node as it is now."""
@@ -147,7 +171,7 @@ class ConsoleFleet(ServiceFlow):
             labels=labels,
             taints=() if ready else (UNINITIALIZED,),
             provider_id=f"talos://metal/{address}" if ready else "",
-            pod_cidrs=(f"10.244.{number}.0/24",) if number < 256 else (),
+            pod_cidrs=(f"10.244.{number}.0/24",) if number < 250 else (),
             addresses=(NodeAddress(type="InternalIP", address=address),),
             conditions=(READY,),
         )

@@ -81,6 +81,7 @@ class Allocator:
 
     def __post_init__(self) -> None:
         self.pages = Pages()  # as last read or written, for reports
+        self.pages_read_at: datetime | None = None
         self.absences = AbsenceTimer(self.quarantine.total_seconds())
         self._node_list: _NodeList | None = None  # None: list the Nodes before the next claim
         self._refused: set[str] = set()  # ranges of pages whose last write by a sweep failed
@@ -200,12 +201,13 @@ class Allocator:
 
     async def _read_pages(self) -> None:
         """Read all pages. The claims of a deleted one protect no block: the Nodes must be listed again."""
+        read_at = self.now()
         listed = self.kube.list_config_maps(CLAIM_PAGES_NAMESPACE, {})
         stored = [found async for page in listed for found in page.items if is_page(found)]
         pages = decode_pages(stored, self.pages)
         if not self.pages.names <= pages.names:
             self._node_list = None
-        self.pages = pages
+        self.pages, self.pages_read_at = pages, read_at
 
     async def _write_all(self, pages: Sequence[Page]) -> tuple[list[str], KubeError | None]:
         """Write pages up to the first error; return the ranges of the written ones and the error.

@@ -7,7 +7,7 @@ from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.contract.events import NodeObserved
+from libs.common.contract.events import NodeObserved, Quarantine
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_or_service_subject
@@ -20,6 +20,7 @@ from services.ipam.config_reloader import ConfigReloader
 from services.ipam.core.allocation import AllocationRequest, AllocationResult
 from services.ipam.core.cluster_view import ClusterView
 from services.ipam.core.ledger import Exclusions
+from services.ipam.core.pool_usage import build_quarantine
 from services.ipam.core.pools import CannotAllocate, NotManaged, NotReady, Pool
 from services.ipam.garbage_collector import GarbageCollector
 from services.ipam.on_node_enriched import OnNodeEnriched
@@ -143,6 +144,12 @@ class IpamService:
             *(f"{page.name} is unreadable: {page.reason}" for page in self._allocator.pages.unreadable),
             *self._config_reloader.problems(),
         )
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """The blocks in quarantine, for the pulse; None before the claims were read."""
+        read_at, pages = self._allocator.pages_read_at, self._allocator.pages.by_range.values()
+        return build_quarantine(pages, self._settings.quarantine, read_at) if read_at is not None else None
 
     async def _serve(self) -> None:
         await self._flow.wait_for_leader()

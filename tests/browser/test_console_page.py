@@ -116,6 +116,25 @@ async def test_the_table_shows_every_node_and_stuck_ones_first(opened: Opened, p
     assert len(shown) < 100, "only the visible rows are in the document"
 
 
+async def test_each_block_has_its_node_or_is_in_quarantine_or_free(opened: Opened, page: Page):
+    await opened.open(page, "networks")
+    squares = "[...document.querySelectorAll('.square')].map((each) => each.title)"
+    titles = await page.evaluate(squares)
+    assert (len(titles), titles[3], titles[250:]) == (256, "10.244.3.0/24 openstack-0003", [""] * 6)
+    assert "Blocks in quarantine, which no ipam reports" in await page.evaluate("document.body.innerText")
+    opened.fleet.rest(251, 253)
+    await opened.fleet.pulse()
+    text = await page.wait_for(
+        "document.querySelector('main').innerText.includes('2 in quarantine') && document.body.innerText"
+    )
+    assert "250 of 256 belong to Nodes, 2 in quarantine" in text
+    assert "10.244.253.0/24 until " in text
+    assert "Its Node metal-0253 is gone since " in text
+    titles = await page.evaluate(squares)
+    assert titles[251].startswith("10.244.251.0/24 in quarantine until ")
+    assert (titles[250], titles[252], titles[254:]) == ("", "", ["", ""])
+
+
 async def test_clouds_are_shown_with_their_balancers_and_the_instances_of_nodes(opened: Opened, page: Page):
     await opened.open(page, "clouds")
     text = await page.evaluate("document.querySelector('main').innerText")

@@ -110,6 +110,15 @@ SAMPLES: list[events.Event] = [
         errors={"failed Kubernetes requests": 2},
         lag=3,
         oldest_at=builders.NOW,
+        quarantine=events.Quarantine(
+            read_at=builders.NOW,
+            count=1,
+            blocks=(
+                events.QuarantinedBlock(
+                    block="10.244.3.0/24", node="web-1", since=builders.NOW, until=builders.NOW
+                ),
+            ),
+        ),
     ),
     builders.make_decided(
         uid="uid-1",

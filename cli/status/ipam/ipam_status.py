@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -39,7 +39,7 @@ from services.ipam.core.pages import (
     decode_page,
     page_range_of,
 )
-from services.ipam.core.pool_usage import measure_usage
+from services.ipam.core.pool_usage import end_quarantine, measure_usage
 from services.ipam.core.pools import DEFAULT_POOL, PodNetworks, Pool
 
 _DEFAULT_OWNERSHIP: Final = Ownership()
@@ -138,10 +138,13 @@ def build_ipam_status(
 
 
 def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> tuple[QuarantinedBlock, ...]:
-    latest = datetime.max.replace(tzinfo=UTC) - rest
     found = [
         QuarantinedBlock(
-            block=claim.block, node=claim.node, uid=claim.uid, since=since, until=min(since, latest) + rest
+            block=claim.block,
+            node=claim.node,
+            uid=claim.uid,
+            since=since,
+            until=end_quarantine(since, rest),
         )
         for claim in claims
         if (since := claim.gone_since) is not None

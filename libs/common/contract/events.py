@@ -280,6 +280,24 @@ class InstanceMetadata(InstanceEvent, frozen=True, kw_only=True, tag="InstanceMe
 
 PULSE_TTL_SECONDS: Final = 30  # a process that ended is forgotten after this time
 MAX_PULSE_PROBLEMS: Final = 5
+MAX_QUARANTINED_BLOCKS: Final = 100  # in one pulse
+
+
+class QuarantinedBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block of a deleted Node, which ipam does not allocate yet."""
+
+    block: str
+    node: str  # "" for a name that Kubernetes would not accept
+    since: Timestamp  # ipam noticed that the Node is gone
+    until: Timestamp  # at the earliest: an ipam process that starts measures the whole quarantine
+
+
+class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks in quarantine, by the claims that one ipam process has read."""
+
+    read_at: Timestamp
+    count: int
+    blocks: tuple[QuarantinedBlock, ...]  # those that end first, at most MAX_QUARANTINED_BLOCKS
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="Pulse.v1"):
@@ -292,6 +310,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     errors: Mapping[str, int] = {}  # cause, in words for an operator -> number since the process began
     lag: int = 0  # messages that it follows and has not received yet; durables count their own
     oldest_at: Timestamp | None = None  # no message of `lag` was published before; None during a replay
+    quarantine: Quarantine | None = None  # of ipam; None before it has read its claims
 
 
 class AccountReport(

@@ -59,4 +59,5 @@ def build_pulse(bus: Bus, service: Service, instance: str, problems: tuple[str, 
         errors=count_errors(service.spec),
         lag=lag.messages,
         oldest_at=lag.since,
+        quarantine=getattr(service, "quarantine", None),
     )

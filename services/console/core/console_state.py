@@ -64,6 +64,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 0
     pod_networks: tuple[str, ...] = ()
     mask_sizes: tuple[int | None, int | None] = (None, None)
+    quarantine: events.Quarantine | None = None  # None = no ipam reports it
     dead_letters: tuple[DeadLetterRow, ...] = ()
     accounts: tuple[AccountRow, ...] = ()
     balancers: tuple[BalancerRow, ...] = ()
@@ -466,6 +467,7 @@ class ConsoleState:
             mask_sizes=(networks.node_cidr_mask_size_ipv4, networks.node_cidr_mask_size_ipv6)
             if networks is not None
             else (None, None),
+            quarantine=self._pulses.find_quarantine(),
             dead_letters=tuple(self._dead.values())[-_MAX_DEAD_LETTERS:],
             accounts=flow.accounts,
             balancers=tuple(sorted(self._balancers.values(), key=by_urgency)[:_MAX_BALANCERS]),

@@ -4,7 +4,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Final
 
-from libs.common.contract.events import PULSE_TTL_SECONDS, Pulse
+from libs.common.contract.events import PULSE_TTL_SECONDS, Pulse, Quarantine
+from libs.common.contract.services import IPAM
 
 RECENT_SECONDS: Final = 300.0
 
@@ -36,6 +37,11 @@ class PulseBoard:
     def list_pulses(self) -> tuple[Pulse, ...]:
         """Return the pulses of all running processes."""
         return tuple(pulse for pulse, _ in self._pulses.values())
+
+    def find_quarantine(self) -> Quarantine | None:
+        """Return what the ipam process that read the claims last reports; None without a report."""
+        reports = (each.quarantine for each, _ in self._pulses.values() if each.service == IPAM.service)
+        return max(filter(None, reports), key=lambda report: report.read_at, default=None)
 
     def count_recent_errors(self) -> Mapping[str, Mapping[str, int]]:
         """Return service -> cause -> number of errors of the last five minutes."""

@@ -1,11 +1,13 @@
-"""Measures how much of each pool is in use, and finds blocks in use that a new configuration removes."""
+"""Measures what is in use and in quarantine, and finds blocks in use that a new configuration removes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from libs.common.cloud_config.model import Pool as PoolSpec
+from libs.common.contract.events import MAX_QUARANTINED_BLOCKS, Quarantine, QuarantinedBlock
 from libs.common.contract.networks import (
     Network,
     NetworkSet,
@@ -14,6 +16,7 @@ from libs.common.contract.networks import (
     parse_foreign_network,
     parse_network,
 )
+from libs.common.contract.subjects import is_publishable_name
 from services.ipam.core.pages import Page
 from services.ipam.core.pools import Pool
 
@@ -43,6 +46,31 @@ def measure_usage(pools: Iterable[Pool], pages: Iterable[Page]) -> UsageReport:
         network = parse_cached_network(pool.cidr)
         used[pool.cidr] = PoolUsage(taken.count_blocks(network, pool.mask), 1 << pool.mask - network.prefix)
     return UsageReport(used, sum(claim.gone_since is not None for claim in claims))
+
+
+def end_quarantine(since: datetime, period: timedelta) -> datetime:
+    """Return when a block is allocated again at the earliest. A page may have any time."""
+    return min(since, datetime.max.replace(tzinfo=UTC) - period) + period
+
+
+def build_quarantine(pages: Iterable[Page], period: timedelta, read_at: datetime) -> Quarantine:
+    """Return the number of blocks in quarantine, and those that end first. Its size is limited."""
+    found = sorted(
+        (since, claim.block, claim.node)
+        for page in pages
+        for claim in page.claims.values()
+        if (since := claim.gone_since) is not None
+    )
+    blocks = (
+        QuarantinedBlock(
+            block=block,
+            node=node if is_publishable_name(node) else "",
+            since=since,
+            until=end_quarantine(since, period),
+        )
+        for since, block, node in found[:MAX_QUARANTINED_BLOCKS]
+    )
+    return Quarantine(read_at=read_at, count=len(found), blocks=tuple(blocks))
 
 
 def find_refused_shrinks(

@@ -37,6 +37,19 @@ export interface Edge {
   errors?: number;
 }
 
+export interface QuarantinedBlock {
+  block: string;
+  node: string;
+  since: string;
+  until: string;
+}
+
+export interface Quarantine {
+  read_at: string;
+  count: number;
+  blocks: QuarantinedBlock[];
+}
+
 export interface DeadLetterRow {
   service: string;
   kind: string;
@@ -80,6 +93,7 @@ export interface Overview {
   max_bytes: number;
   pod_networks: string[];
   mask_sizes: [number | null, number | null];
+  quarantine: Quarantine | null;
   dead_letters: DeadLetterRow[];
   accounts: AccountRow[];
   balancers: BalancerRow[];

@@ -17,6 +17,7 @@ from libs.common.contract.events import (
     NodeEnriched,
     ObservationOrder,
     Pulse,
+    Quarantine,
 )
 from libs.common.contract.fault_texts import FAULT_TEXTS
 from libs.common.contract.kube_service import (
@@ -427,6 +428,18 @@ def test_metadata_without_a_process_is_bad_once_its_pulse_is_overdue():
     assert find_status(state, "metadata", now=START + 30).health == "ok"
     status = find_status(state, "metadata", now=START + 31)
     assert (status.health, status.text) == ("bad", "no process runs it")
+
+
+def test_the_quarantine_is_that_of_the_ipam_process_that_read_the_claims_last_and_goes_with_it():
+    state = make_state(Pulse(service="ipam", instance="a"))
+    assert build_frame(state).overview.quarantine is None
+    older, newer = (Quarantine(read_at=NOW + timedelta(seconds=n), count=n, blocks=()) for n in (1, 2))
+    for instance, report in (("a", newer), ("b", older)):
+        pulse = Pulse(service="ipam", instance=instance, quarantine=report)
+        state.apply(make_message(pulse), START, live=True)
+    assert build_frame(state).overview.quarantine == newer
+    state.advance(START + 31)
+    assert build_frame(state).overview.quarantine is None, "the pulses have expired"
 
 
 # ---- clouds

@@ -7,13 +7,14 @@ from msgspec.structs import replace
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, StreamFull, WrongLastSequence
-from libs.common.contract.events import Event, Pulse
-from libs.common.contract.services import CONSOLE, LABELER, METADATA, ServiceSpec, expand_cloud
+from libs.common.contract.events import Event, Pulse, Quarantine
+from libs.common.contract.services import CONSOLE, IPAM, LABELER, METADATA, ServiceSpec, expand_cloud
 from libs.common.contract.subjects import DEAD_LETTERS, DECIDED, PULSES
 from libs.common.observability import metrics, telemetry
 from libs.common.service.error_counts import count_errors
 from libs.common.service.open_bus import bus_hooks, observe_kubernetes
 from libs.common.service.pulse_publisher import build_pulse, publish_pulses
+from tests.builders import NOW
 from tests.bus_actors import NODES, run_during, wait_for_value
 
 FLORIST = replace(
@@ -23,6 +24,8 @@ FLORIST = replace(
 
 class IdleService:
     """A service that does nothing."""
+
+    quarantine: Quarantine | None = None
 
     def __init__(self, spec: ServiceSpec, *problems: str) -> None:
         self.spec = spec
@@ -101,4 +104,10 @@ async def test_a_pulse_stays_small_whatever_a_service_reports(count: int):
     bus = MemoryBus(MemoryServer())
     pulse = build_pulse(bus, IdleService(LABELER), "host_1", ("x" * 10_000,) * count)
     assert [len(why) for why in pulse.problems] == [300] * 5
-    assert (pulse.lag, pulse.oldest_at, pulse.is_leading) == (0, None, None)
+    assert (pulse.lag, pulse.oldest_at, pulse.is_leading, pulse.quarantine) == (0, None, None, None)
+
+
+async def test_a_pulse_has_the_quarantine_that_its_service_reports():
+    ipam = IdleService(IPAM)
+    ipam.quarantine = Quarantine(read_at=NOW, count=0, blocks=())
+    assert build_pulse(MemoryBus(MemoryServer()), ipam, "host_1", ()).quarantine == ipam.quarantine

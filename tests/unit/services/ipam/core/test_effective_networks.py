@@ -1,8 +1,11 @@
 """The networks that blocks come from, and how much of them is in use."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from libs.common.cloud_config.model import Pool as PoolSpec
+from libs.common.contract.events import MAX_QUARANTINED_BLOCKS, Pulse, QuarantinedBlock, encode
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.ipam.core.effective_networks import (
     EffectiveNetworks,
@@ -11,7 +14,12 @@ from services.ipam.core.effective_networks import (
     validate_network_flags,
 )
 from services.ipam.core.pages import Claim, Page
-from services.ipam.core.pool_usage import PoolUsage, find_refused_shrinks, measure_usage
+from services.ipam.core.pool_usage import (
+    PoolUsage,
+    build_quarantine,
+    find_refused_shrinks,
+    measure_usage,
+)
 from services.ipam.core.pools import CannotAllocate, NotReady, Pool
 from services.ipam.settings import IpamSettings
 from tests.builders import NOW
@@ -238,3 +246,39 @@ def test_of_many_nodes_ten_are_named():
         "pool gpu would lose 200 blocks that nodes have: gpu-000 (10.1.0.0/24), gpu-001 "
     )
     assert sentence.endswith("gpu-009 (10.1.9.0/24) and 190 more")
+
+
+PERIOD = timedelta(minutes=10)
+
+
+def make_gone(block: str, node: str, since: datetime | None) -> Claim:
+    return Claim(block=block, uid=block, node=node, gone_since=since)
+
+
+def test_the_quarantine_has_the_blocks_of_deleted_nodes_and_when_each_ends_at_the_earliest():
+    claims = [
+        make_gone("10.244.0.0/24", "web-0", None),
+        make_gone("10.244.1.0/24", "web-1", NOW),
+        make_gone("10.244.2.0/24", "web-2", NOW - timedelta(minutes=1)),
+    ]
+    page = Page(range="10.240.0.0/12", claims={claim.block: claim for claim in claims})
+    found = build_quarantine([page, Page(range="10.0.0.0/12")], PERIOD, NOW)
+    assert (found.count, found.read_at) == (2, NOW)
+    assert [(each.node, each.until - NOW) for each in found.blocks] == [
+        ("web-2", timedelta(minutes=9)),
+        ("web-1", PERIOD),
+    ]
+
+
+@pytest.mark.parametrize("since", [NOW, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+def test_a_pulse_stays_small_however_many_blocks_with_whatever_names_are_in_quarantine(since: datetime):
+    names = ("\x01" * 9_000, "n" * 300, "ü", "n" * 253)
+    claims = [
+        make_gone(f"fd00:1111:2222:3333:{number:x}::/80", names[number % 4], since) for number in range(9_000)
+    ]
+    page = Page(range="fd00:1111:2222::/48", claims={claim.block: claim for claim in claims})
+    found = build_quarantine([page], PERIOD, NOW)
+    assert (found.count, len(found.blocks)) == (9_000, MAX_QUARANTINED_BLOCKS)
+    assert {len(each.node) for each in found.blocks} == {0, 253}, "no other name is one of a Node"
+    assert isinstance(found.blocks[0], QuarantinedBlock)
+    assert len(encode(Pulse(service="ipam", instance="host_1", quarantine=found))) < 48 * 1024
