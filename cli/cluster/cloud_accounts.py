@@ -8,81 +8,77 @@ import msgspec
 from cli.cluster.kube_objects import Container, Workload
 from libs.common.contract.controllers import NODE_ROUTE, SERVICE_LB, is_controller_selected
 from libs.common.contract.instances import ROUTE_PROVIDERS
-from libs.common.contract.services import LEASE_NAMESPACE
+from libs.common.contract.services import (
+    LEASE_NAMESPACE,
+    LOAD_BALANCERS,
+    ROUTES,
+    ServiceSpec,
+    expand_cloud,
+)
 from services.cloud.core.balancers.balancer_record import BalancerAccount
 
 _COMMANDS: Final = frozenset({"services", "services.cloud"})
 
 
 class AccountProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of a cloud with load balancers, by the flags of the process that has it."""
+    """An account of a cloud, by the flags of the process that has it."""
 
     account: BalancerAccount
     provider: str
-    workload: str  # kind namespace/name
+    place: str  # of the process: kind namespace/name of its workload, or the name of its pod
     lease_namespace: str
     is_ready: bool
     is_switched_on: bool  # service-lb-controller
     is_dry_run: bool
+    network: str = ""  # the id of the network whose routes it makes; a dry run makes none
 
-
-class RouteAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of a cloud with routes, by the flags of the process that has it."""
-
-    name: str
-    provider: str
-    network: str  # its id
-    place: str  # of the process
+    @property
+    def spec(self) -> ServiceSpec:
+        """Return its row of the service table, with the controllers that write for the account."""
+        balances = self.is_switched_on and (self.account.is_default or self.account.load_balancer_class)
+        chosen = ((LOAD_BALANCERS, balances), (ROUTES, self.network))
+        return expand_cloud(self.account.name, *(controller for controller, is_on in chosen if is_on))
 
 
 def list_accounts(workloads: Iterable[Workload]) -> Iterator[AccountProcess]:
     """Yield the accounts of these workloads. One without load balancers has no class, and is no default."""
     for workload in workloads:
-        for container in workload.pod.containers:
-            if workload.desired_pods and not _COMMANDS.isdisjoint(container.command):
-                yield from _list_container_accounts(workload, container)
+        for container in workload.pod.containers if workload.desired_pods else ():
+            yield from list_container_accounts(str(workload), container, is_ready=workload.ready_pods > 0)
 
 
-def list_route_accounts(containers: Iterable[tuple[str, Container]]) -> Iterator[RouteAccount]:
-    """Yield the accounts of these containers, each with the place of its process. A dry run has no routes."""
-    for place, container in containers:
-        is_dry_run = any(map(container.is_switched_on, ("route-dry-run", "observe-only")))
-        is_on = is_controller_selected(container.controllers, NODE_ROUTE) and not is_dry_run
-        if is_on and not _COMMANDS.isdisjoint(container.command):
-            yield from _list_container_routes(place, container)
-
-
-def _list_container_routes(place: str, container: Container) -> Iterator[RouteAccount]:
-    networks = _read_by_account(container, "route-network")
-    default = next((each.value for each in container.env if each.name == "HCLOUD_NETWORK"), "")
-    for name, provider in _list_account_names(container):
-        network = networks.get(name, default if provider == "hcloud" else "")
-        if network and provider in ROUTE_PROVIDERS:
-            yield RouteAccount(name=name, provider=provider, network=network, place=place)
-
-
-def _list_container_accounts(workload: Workload, container: Container) -> Iterator[AccountProcess]:
+def list_container_accounts(
+    place: str, container: Container, *, is_ready: bool = True
+) -> Iterator[AccountProcess]:
+    """Yield the accounts of this container, which runs at that place."""
+    if _COMMANDS.isdisjoint(container.command):
+        return
     classes = _read_by_account(container, "load-balancer-class")
     default = container.last_flag_value("load-balancer-default-account")
-    for name, provider in _list_account_names(container):
+    for text in _split(container, "cloud-account"):
+        provider, _, rest = text.partition("/")
+        name = rest.partition("/")[0]
         yield AccountProcess(
             account=BalancerAccount(
                 name=name, load_balancer_class=classes.get(name, ""), is_default=default == name
             ),
             provider=provider,
-            workload=str(workload),
+            place=place,
             lease_namespace=container.last_flag_value("leader-elect-resource-namespace", LEASE_NAMESPACE),
-            is_ready=workload.ready_pods > 0,
+            is_ready=is_ready,
             is_switched_on=is_controller_selected(container.controllers, SERVICE_LB),
             is_dry_run=any(map(container.is_switched_on, ("load-balancer-dry-run", "observe-only"))),
+            network=_find_route_network(container, name, provider),
         )
 
 
-def _list_account_names(container: Container) -> Iterator[tuple[str, str]]:
-    """Yield name and provider of each account."""
-    for text in _split(container, "cloud-account"):
-        provider, _, rest = text.partition("/")
-        yield rest.partition("/")[0], provider
+def _find_route_network(container: Container, name: str, provider: str) -> str:
+    is_dry_run = any(map(container.is_switched_on, ("route-dry-run", "observe-only")))
+    is_on = is_controller_selected(container.controllers, NODE_ROUTE) and not is_dry_run
+    if not is_on or provider not in ROUTE_PROVIDERS:
+        return ""
+    default = next((each.value for each in container.env if each.name == "HCLOUD_NETWORK"), "")
+    return _read_by_account(container, "route-network").get(name, default if provider == "hcloud" else "")
 
 
 def _read_by_account(container: Container, flag: str) -> dict[str, str]:

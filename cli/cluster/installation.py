@@ -1,21 +1,19 @@
 """The installation as found in the workloads: services, ServiceAccounts, configuration. Pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from cli.cluster.kube_objects import (
-    CHART,
-    INSTANCE,
-    Container,
-    Workload,
-)
+from cli.cluster.cloud_accounts import list_container_accounts
+from cli.cluster.kube_objects import CHART, INSTANCE, Container, Workload
 from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import (
+    CLOUD,
     LEASE_NAMESPACE,
     NAMED_SERVICES,
+    SERVICE_TABLE,
     WATCHER,
     WATCHER_LEASE,
     ElectionLease,
@@ -57,7 +55,13 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     def services(self) -> tuple[str, ...]:
         """Return the names of the running services, in the order of the flow."""
         running = {wiring.service for process in self.processes for wiring in process.services}
-        return tuple(wiring.service for wiring in NAMED_SERVICES if wiring.service in running)
+        return tuple(sorted(running, key=get_flow_order))
+
+    @property
+    def cloud_accounts(self) -> tuple[str, ...]:
+        """Return the names of the cloud accounts."""
+        prefix = f"{CLOUD.service}-"
+        return tuple(name.removeprefix(prefix) for name in self.services if name.startswith(prefix))
 
     def runs_service(self, service: str) -> bool:
         """Whether that service is part of the installation."""
@@ -70,7 +74,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_all_in_one(self) -> bool:
         """Whether one process runs all services, without NATS."""
-        return any(len(process.services) > 1 for process in self.processes)
+        return any(WATCHER in process.services and len(process.services) > 1 for process in self.processes)
 
     @property
     def prefix(self) -> str:
@@ -148,7 +152,10 @@ def get_lease_name(container: Container, lease: ElectionLease) -> tuple[str, str
 
 
 def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
-    """Return all installations, by the commands of their containers: names and labels are arbitrary."""
+    """Return all installations, by the commands of their containers: names and labels are arbitrary.
+
+    Processes of cloud accounts alone are none: accounts may run apart from the installation.
+    """
     processes: dict[tuple[str, str], list[Process]] = {}
     of_nats: dict[tuple[str, str], Workload] = {}
     for workload in workloads:
@@ -162,10 +169,11 @@ def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...
         Installation(
             namespace=namespace,
             release=release,
-            processes=tuple(sorted(found, key=_order)),
+            processes=tuple(sorted(found, key=lambda each: get_flow_order(each.services[0].service))),
             nats=of_nats.get((namespace, release)),
         )
         for (namespace, release), found in sorted(processes.items())
+        if any(process.services[0] in NAMED_SERVICES for process in found)
     )
 
 
@@ -181,28 +189,23 @@ def choose_installation(found: Sequence[Installation], namespace: str, release: 
 
 def _parse_process(workload: Workload) -> Process | None:
     for container in workload.pod.containers:
-        modules = [_SERVICE.fullmatch(word) for word in container.command]
-        if (module := next(filter(None, modules), None)) is None:
-            continue
-        name = module["name"]
-        if name is None:
-            return Process(
-                workload=workload, container=container, services=_list_all_in_one_services(container)
-            )
-        if (wiring := next((w for w in NAMED_SERVICES if w.service == name), None)) is not None:
-            return Process(workload=workload, container=container, services=(wiring,))
+        module = next(filter(None, map(_SERVICE.fullmatch, container.command)), None)
+        if module is not None and (services := tuple(_list_services(container, module["name"]))):
+            return Process(workload=workload, container=container, services=services)
     return None
 
 
-def _list_all_in_one_services(container: Container) -> tuple[ServiceSpec, ...]:
-    """Return the services of an all-in-one process, by its flags."""
-    return tuple(
-        spec
-        for spec in NAMED_SERVICES
-        if is_service_selected(
-            container.controllers, spec.controller, is_switched_on=container.is_switched_on
-        )
-    )
+def _list_services(container: Container, name: str | None) -> Iterator[ServiceSpec]:
+    """Yield the service of that name, or without a name all that the flags select; and cloud accounts."""
+    for spec in NAMED_SERVICES:
+        if name == spec.service or (
+            name is None
+            and is_service_selected(
+                container.controllers, spec.controller, is_switched_on=container.is_switched_on
+            )
+        ):
+            yield spec
+    yield from (account.spec for account in list_container_accounts("", container))
 
 
 def _is_nats(workload: Workload) -> bool:
@@ -211,5 +214,11 @@ def _is_nats(workload: Workload) -> bool:
     return "services.bootstrap" in words
 
 
-def _order(process: Process) -> int:
-    return NAMED_SERVICES.index(process.services[0]) if process.services else 0
+def get_flow_order(service: str) -> tuple[int, str]:
+    """Return a key that sorts names of services in the order of the flow; unknown ones come last."""
+    found = (
+        at
+        for at, spec in enumerate(SERVICE_TABLE)
+        if service == spec.service or (spec is CLOUD and service.startswith(f"{CLOUD.service}-"))
+    )
+    return next(found, len(SERVICE_TABLE)), service

@@ -76,7 +76,11 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReview, ...]:
         service = process.services[0].service
         found += _list_reviews(service, process.service_account, rights, installation.namespace)
     if installation.nats is not None:
-        names = ResourceNames(namespace=installation.namespace, prefix=installation.prefix)
+        names = ResourceNames(
+            namespace=installation.namespace,
+            prefix=installation.prefix,
+            cloud_accounts=installation.cloud_accounts,
+        )
         account = installation.nats.pod.service_account_name or "default"
         rights = [("nats", right) for right in bootstrap_rights(names)]
         found += _list_reviews("nats", account, rights, installation.namespace)

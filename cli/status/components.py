@@ -7,17 +7,18 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.installation import get_flow_order
 from cli.cluster.kube_objects import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import ConsumerSnapshot, FlowSnapshot, ServicePresence
-from libs.common.contract.services import DEFAULT_SERVICES, METADATA, NAMED_SERVICES, WATCHER
+from libs.common.contract.services import DEFAULT_SERVICES, METADATA, WATCHER
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
 ALL_IN_ONE: Final = "all-in-one"
-_ORDER: Final = ("nats", *(wiring.service for wiring in NAMED_SERVICES), ALL_IN_ONE)
+_NATS: Final = "nats"
 _NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile
 _DEFAULT: Final = frozenset(wiring.service for wiring in DEFAULT_SERVICES)
 _STALLED_SECONDS: Final = 60.0
@@ -78,7 +79,7 @@ def list_service_statuses(snapshot: ClusterSnapshot) -> tuple[ServiceStatus, ...
             by_component.setdefault(component, []).append(pod)
     if ALL_IN_ONE not in by_component:
         by_component |= {name: [] for name in _NEEDED if name not in by_component}
-    names = sorted(by_component, key=lambda name: (_ORDER.index(name) if name in _ORDER else -1, name))
+    names = sorted(by_component, key=lambda name: (name != _NATS, get_flow_order(name)))
     return tuple(_status_from_pods(name, by_component[name], seen.get(name)) for name in names)
 
 

@@ -116,7 +116,7 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
     if not owners:
         return "no account makes load balancers; another controller may"
     for services, having in owners.items():
-        places = [f"{each.account.name} in {each.workload}" for each in having]
+        places = [f"{each.account.name} in {each.place}" for each in having]
         yield from report_several_accounts(f"the Services {services}", places, "loadBalancers")
     accounts = [each for having in owners.values() for each in having]
     defaults, ours = owners.get(_WITHOUT_CLASS, []), list_own_workloads(seen)
@@ -292,7 +292,7 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
 def list_own_workloads(seen: InstallationSnapshot) -> set[str]:
     """Return the workloads of all installations, with those of cloud accounts."""
     installed = {str(w) for i in (seen.installation, *seen.others) for w in i.workloads}
-    return installed | {account.workload for account in list_accounts(seen.workloads)}
+    return installed | {account.place for account in list_accounts(seen.workloads)}
 
 
 def _is_cloud_manager(container: Container) -> bool:

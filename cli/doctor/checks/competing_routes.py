@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cli.cluster.cloud_accounts import RouteAccount, list_route_accounts
+from cli.cluster.cloud_accounts import AccountProcess, list_accounts
 from cli.cluster.kube_objects import Container
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.doctor.checks.competing_controllers import (
@@ -29,14 +29,7 @@ _STOP: Final = (
 
 def check_routes(seen: InstallationSnapshot) -> Check:
     """Check that only one controller has the routes of a network, and writes NetworkUnavailable."""
-    accounts = tuple(
-        list_route_accounts(
-            (str(workload), container)
-            for workload in seen.workloads
-            if workload.desired_pods
-            for container in workload.pod.containers
-        )
-    )
+    accounts = tuple(each for each in list_accounts(seen.workloads) if each.network)
     if not accounts:
         return "no account makes routes; another controller, or the CNI, may"
     yield from _find_shared_networks(accounts)
@@ -44,7 +37,7 @@ def check_routes(seen: InstallationSnapshot) -> Check:
     for workload in seen.workloads:
         is_running = str(workload) not in ours and workload.desired_pods
         if is_running and any(map(_makes_routes, workload.pod.containers)):
-            names = format_names({each.name for each in accounts})
+            names = format_names({each.account.name for each in accounts})
             yield Finding.wrong(
                 f"{workload} and account {names} both make routes to the pods of Nodes", _STOP
             )
@@ -55,12 +48,12 @@ def check_routes(seen: InstallationSnapshot) -> Check:
     return f"no other controller found that makes the routes of {_describe(accounts)}"
 
 
-def _find_shared_networks(accounts: tuple[RouteAccount, ...]) -> Iterator[Finding]:
-    by_network: dict[tuple[str, str], list[RouteAccount]] = {}
+def _find_shared_networks(accounts: tuple[AccountProcess, ...]) -> Iterator[Finding]:
+    by_network: dict[tuple[str, str], list[AccountProcess]] = {}
     for each in accounts:
         by_network.setdefault((each.provider, each.network), []).append(each)
     for (provider, network), having in by_network.items():
-        names = [f"{each.name} in {each.place}" for each in having]
+        names = [f"{each.account.name} in {each.place}" for each in having]
         yield from report_several_accounts(f"the routes of network {network} at {provider}", names, "routes")
 
 
@@ -85,5 +78,5 @@ def _find_native_conditions(nodes: tuple[Node, ...], providers: set[str]) -> Ite
         )
 
 
-def _describe(accounts: tuple[RouteAccount, ...]) -> str:
-    return format_names(f"network {each.network} of account {each.name}" for each in accounts)
+def _describe(accounts: tuple[AccountProcess, ...]) -> str:
+    return format_names(f"network {each.network} of account {each.account.name}" for each in accounts)

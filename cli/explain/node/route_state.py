@@ -1,6 +1,6 @@
 """What a cloud's network routes to the pods of a Node, or why it routes nothing. Pure."""
 
-from cli.cluster.cloud_accounts import RouteAccount, list_route_accounts
+from cli.cluster.cloud_accounts import AccountProcess, list_container_accounts
 from cli.cluster.unavailable import list_known
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.layout import format_names
@@ -21,20 +21,21 @@ def describe_route(evidence: NodeEvidence) -> str:
     if condition is not None:
         missing = "none: " if condition.status == "True" else ""
         return f"{missing}{condition.message or condition.reason}"
-    containers = (
-        (pod.name, each) for pod in list_known(evidence.snapshot.pods) for each in pod.spec.containers
+    pods = list_known(evidence.snapshot.pods)
+    running = (
+        each for pod in pods for c in pod.spec.containers for each in list_container_accounts(pod.name, c)
     )
-    accounts = tuple(list_route_accounts(containers))
+    accounts = tuple(each for each in running if each.network)
     return f"none: {_explain_absence(evidence, accounts)}" if accounts else ""
 
 
-def _explain_absence(evidence: NodeEvidence, accounts: tuple[RouteAccount, ...]) -> str:
+def _explain_absence(evidence: NodeEvidence, accounts: tuple[AccountProcess, ...]) -> str:
     spec = evidence.node.spec
     if not spec.pod_cidrs:
         return "the Node has no pod CIDR"
     if not spec.provider_id:
         return "the Node has no providerID, so its cloud is unknown"
-    names = {each.name for each in accounts if each.provider == get_provider(spec.provider_id)}
+    names = {each.account.name for each in accounts if each.provider == get_provider(spec.provider_id)}
     if not names:
         return "no account with routes is at its cloud"
     return (

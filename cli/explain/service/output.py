@@ -49,7 +49,7 @@ def _format_fields(explanation: ServiceExplanation) -> Iterator[Line]:
     yield format_field("Type", quote(service.spec.type))
     yield format_field("Class", quote(service.spec.load_balancer_class or "none"))
     if process is not None:
-        yield format_field("Account", f"{process.account.name} ({process.provider}), {process.workload}")
+        yield format_field("Account", f"{process.account.name} ({process.provider}), {process.place}")
     elif isinstance(explanation.evidence.accounts, Unavailable):
         yield format_field("Account", explanation.evidence.accounts.explanation, "cyan")
     else:

@@ -217,7 +217,7 @@ def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[Finding]:
     if off is not None:
         yield Finding(
             what="without a controller",
-            cause=f"account {off.account.name} has this class, and {off.workload} does not run "
+            cause=f"account {off.account.name} has this class, and {off.place} does not run "
             "service-lb-controller",
             fix="Add service-lb-controller to enabledControllers.",
         )
@@ -238,13 +238,13 @@ def _find_process_problems(evidence: ServiceEvidence, process: AccountProcess) -
     if not process.is_ready:
         yield Finding(
             what="waiting for its process",
-            cause=f"{process.workload} has no ready pod",
+            cause=f"{process.place} has no ready pod",
             fix="Read its log; /readyz names the reason. talos-ccm doctor names more.",
         )
     elif process.is_dry_run:
         yield Finding(
             what="in a dry run",
-            cause=f"{process.workload} only logs what would change",
+            cause=f"{process.place} only logs what would change",
             fix="Remove --load-balancer-dry-run and --observe-only from its flags.",
         )
     elif not isinstance(evidence.lease, Unavailable) and (why := evidence.lease.why_not_held(evidence.at)):
@@ -252,7 +252,7 @@ def _find_process_problems(evidence: ServiceEvidence, process: AccountProcess) -
             what="waiting for its process",
             cause=f"no process leads: {why}",
             fix="After a crash, the next process leads within 90 s. If it does not, read the log of "
-            f"{process.workload}.",
+            f"{process.place}.",
         )
 
 

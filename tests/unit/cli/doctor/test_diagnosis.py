@@ -40,6 +40,7 @@ from tests.doctor_cases import (
     make_workload,
 )
 
+BY_DEFAULT = ("watcher", "metadata", "labeler", "csr")
 FLAW = "nonsense: true\n"  # a --cloud-config with a mistake
 
 
@@ -115,9 +116,24 @@ def test_an_installation_is_found_by_what_runs_and_not_by_its_name():
     assert choose_installation(found, "kube-system", PREFIX) is here
 
 
+def test_a_cloud_account_is_a_service_of_the_installation_with_rights_of_its_own():
+    controllers = "--controllers=service-lb-controller,node-route-controller"
+    flags = ("--cloud-account=hcloud/prod/network/7", "--route-network=prod=7", controllers)
+    account = make_workload("cloud-prod", command=("python", "-m", "services.cloud"), args=flags)
+    bootstrap = make_workload("nats", command=("python", "-m", "services.bootstrap"))
+    (here,) = find_installations([make_workload("console"), account, make_workload("watcher"), bootstrap])
+    assert here.services == ("watcher", "cloud-prod", "console")
+    reviews = [each for each in list_access_reviews(here) if each.is_required]
+    rights = {str(each) for each in reviews if each.service_account == f"{PREFIX}-cloud-prod"}
+    assert "update configmaps talos-ccm-routes-prod in kube-node-lease" in rights
+    assert not any("services" in each for each in rights), "without a class it makes no load balancers"
+    assert "nats-cloud-prod" in " ".join(map(str, reviews)), "the keeper creates its key"
+
+
 @pytest.mark.parametrize(
     ("flags", "services"),
     [
+        (("--controllers=*", "--cloud-account=hcloud/prod"), (*BY_DEFAULT, "cloud-prod")),
         (("--controllers=cloud-node,node-csr-approval",), ("watcher", "metadata", "labeler", "csr")),
         (("--controllers=*", "--allocate-node-cidrs"), ("watcher", "metadata", "labeler", "csr", "ipam")),
         (("--controllers", "node-csr-approval"), ("watcher", "metadata", "csr")),
@@ -200,7 +216,6 @@ def test_the_lease_is_the_one_that_the_watcher_was_told():
 
 MANIFESTS = Path(__file__).parents[4] / "deploy/k8s/manifests"
 NAME = "talos-cloud-controller-manager"
-BY_DEFAULT = ("watcher", "metadata", "labeler", "csr")
 PROFILES: dict[str, tuple[tuple[str, ...], bool, bool]] = {  # services, NATS, a Talos credential
     "": (BY_DEFAULT, True, True),
     "-ha": (BY_DEFAULT, True, True),

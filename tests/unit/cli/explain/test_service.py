@@ -40,7 +40,7 @@ OTHER_CLASS: Final = BalancerAccount(name="prod", load_balancer_class="example.c
 PROD: Final = AccountProcess(
     account=BalancerAccount(name="prod", load_balancer_class=CLASS),
     provider="hcloud",
-    workload="Deployment kube-system/cloud-prod",
+    place="Deployment kube-system/cloud-prod",
     lease_namespace="kube-system",
     is_ready=True,
     is_switched_on=True,
