@@ -27,14 +27,14 @@ from libs.testbed.talos_pki import write_private
 ACCOUNT: Final = "demo"
 PLATFORM: Final = "hcloud"
 SPECS: Final[tuple[ServiceSpec, ...]] = (IPAM, LIFECYCLE, expand_cloud(ACCOUNT, LOAD_BALANCERS, ROUTES))
-# The services of clouds are off by default.
-_CONTROLLERS: Final = (LABELER.controller, CSR.controller, LIFECYCLE.controller, LOAD_BALANCERS, ROUTES)
-COMMON_FLAGS: Final = (
-    f"--controllers={','.join(each.display_name for each in _CONTROLLERS)}",
-    "--allocate-node-cidrs",
-)
-# A Node is deleted on weaker evidence than by default, which would take 20 minutes.
+# Those of ipam, lifecycle and clouds are off by default.
+_CONTROLLERS: Final = (
+    *(spec.controller for spec in (LABELER, CSR, IPAM, LIFECYCLE)), LOAD_BALANCERS, ROUTES
+)  # fmt: skip
+COMMON_FLAGS: Final = (f"--controllers={','.join(each.display_name for each in _CONTROLLERS)}",)
+# A Node is deleted on weaker evidence than by default, which would take 20 minutes: lifecycle warns about it.
 LIFECYCLE_FLAGS: Final = (
+    "--delete-preempted-gcp-spot=false",
     "--lifecycle-start-grace=30s",
     "--lifecycle-not-ready-time=30s",
     "--lifecycle-evidence-time=1m",
