@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.contract.node import Node
-from libs.common.contract.services import LABELER
+from libs.common.contract.services import LABELER, LIFECYCLE
 from libs.common.contract.signing_request import SigningRequest
 
 MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node reaches them
@@ -32,13 +32,15 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     mistakes: str = ""
 
     @property
-    def reload(self) -> str:
-        """Return what the labeler did with a changed --cloud-config file; "" if the line does not say."""
+    def announcement(self) -> str:
+        """Return why lifecycle deleted a Node, or what the labeler did with a changed file; else ""."""
+        if (self.service, self.message) == (LIFECYCLE.service, "Node deleted"):
+            return f"lifecycle deleted Node {self.node}: {self.reason}"
         if self.message not in _RELOADS or self.service != LABELER.service:
             return ""
         if self.mistakes:
-            return f"rejected, the previous one stays in use: {self.mistakes}"
-        return f"applied: {self.rules or 'no'} rule{'' if self.rules == 1 else 's'}"
+            return f"--cloud-config rejected, the previous one stays in use: {self.mistakes}"
+        return f"--cloud-config applied: {self.rules or 'no'} rule{'' if self.rules == 1 else 's'}"
 
 
 class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):

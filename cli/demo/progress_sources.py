@@ -26,14 +26,14 @@ class LogFollower:
         self._progress = progress
 
     def read_new_lines(self) -> list[LogLine]:
-        """Pass the new lines to the progress, and return those about reloads of --cloud-config."""
-        reloads = []
+        """Pass the new lines to the progress, and return those that the running demo prints."""
+        announced = []
         for file, rest in self._rests.items():
             *lines, self._rests[file] = (rest + file.read()).split(b"\n")
             for line in filter(None, map(parse_log_line, lines)):
                 self._progress.apply_log_line(line)
-                reloads += [line] if line.reload else []
-        return reloads
+                announced += [line] if line.announcement else []
+        return announced
 
 
 @contextlib.contextmanager

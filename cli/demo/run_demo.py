@@ -29,6 +29,7 @@ from cli.demo.rule_values import count_matches, format_rule_values, read_rule_ke
 from cli.progress import PROGRESS
 from cli.render.preview import diff_nodes
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
+from libs.common.contract.services import CONSOLE_PORT
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
 from libs.testbed.kubelet_node import build_registered_node
@@ -53,6 +54,8 @@ async def run_demo(options: DemoOptions, console: Console) -> bool:
         console.print(
             Text.assemble(("Live console  ", "bold"), (address, "cyan"), "  (once its service runs)")
         )
+        if port != CONSOLE_PORT:
+            console.print(f"Port {CONSOLE_PORT} is in use, so the console has another one.", highlight=False)
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
         # Seconds pass until the services are ready: on a terminal, something moves meanwhile.
@@ -217,7 +220,7 @@ def _print_sections(console: Console, *sections: RenderableType, soft_wrap: bool
 async def _keep_running(
     options: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path, node: str
 ) -> None:
-    """Keep the cluster for manual inspection until Ctrl-C, and print each reload of --cloud-config."""
+    """Keep the cluster for manual inspection until Ctrl-C, and print what the services announce."""
     write_environment(options, parts, run_dir)
     heading = "The cluster runs until Ctrl-C. In another terminal, run the first line, then any other"
     commands = list_commands(options, parts, run_dir, node)
@@ -228,7 +231,7 @@ async def _keep_running(
     with follow_logs([child.log for child in parts.services.children.values()], DemoProgress()) as logs:
         while not told_to_end.is_set():
             for line in logs.read_new_lines():
-                text = f"{line.time.astimezone():%H:%M:%S}  --cloud-config {line.reload}"
+                text = f"{line.time.astimezone():%H:%M:%S}  {line.announcement}"
                 console.print(text, markup=False, highlight=False)
             if parts.pods is not None:
                 await parts.pods.report()

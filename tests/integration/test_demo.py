@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -10,12 +11,13 @@ import time
 import urllib.request
 import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from cli.doctor.command import CHECK_NAMES
+from libs.common.contract.services import CONSOLE_PORT
 
 _SECONDS = 90
 _ROOT = Path(__file__).parents[2]
@@ -132,6 +134,20 @@ def run(demo: Demo, command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@contextmanager
+def port_in_use(port: int) -> Iterator[None]:
+    with ExitStack() as stack:
+        with suppress(OSError):  # another program has it
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        yield
+
+
+def read_settings_warnings(demo: Demo) -> list[str]:
+    logs = demo.files.glob("*/services/*.log")
+    lines = [line for log in logs for line in log.read_text().splitlines()]
+    return [line for line in lines if '"settings warning"' in line]
+
+
 def explains_itself(demo: Demo, command: str) -> str:
     """Run the command; return what it said without a 404 and without an unknown part."""
     ran = run(demo, command)
@@ -142,9 +158,13 @@ def explains_itself(demo: Demo, command: str) -> str:
 
 
 def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path: Path):
-    with a_demo(tmp_path, "--nodes=9") as demo:
+    with port_in_use(CONSOLE_PORT), a_demo(tmp_path, "--nodes=9") as demo:
         demo.says(_STAYS)
         demo.says("/metrics")
+        assert f"Port {CONSOLE_PORT} is in use" in demo.said()
+        warnings = read_settings_warnings(demo)
+        assert len(warnings) == 3, "the demo shortens three times of lifecycle"
+        assert all("weaker evidence suffices" in each for each in warnings), warnings
         tells_all(demo.said().partition(_STAYS)[0], 9)
         commands = suggested(demo.said())
         assert max(map(len, demo.said().replace(str(demo.files), "/tmp").splitlines())) <= 100

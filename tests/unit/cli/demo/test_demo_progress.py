@@ -115,10 +115,23 @@ def test_a_reload_of_the_rules_is_told_once_by_the_labeler():
         for service in ("csr", "labeler")
     ]
     logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
-    assert [each.reload for each in logs.read_new_lines()] == [
-        "rejected, the previous one stays in use: line 3: no",
-        "applied: 2 rules",
-        "applied: no rules",
+    assert [each.announcement for each in logs.read_new_lines()] == [
+        "--cloud-config rejected, the previous one stays in use: line 3: no",
+        "--cloud-config applied: 2 rules",
+        "--cloud-config applied: no rules",
+    ]
+
+
+def test_a_node_that_lifecycle_deleted_is_announced_with_the_reason():
+    fields = {"node": "web-1", "reason": "account prod has no instance hcloud://1 any more"}
+    handled = {"message": "handled", "outcome": "deleted"}
+    lines = [
+        json.dumps({"time": NOW.isoformat(), "service": "lifecycle", **fields, **more}).encode() + b"\n"
+        for more in ({"message": "Node deleted"}, handled)
+    ]
+    logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
+    assert [each.announcement for each in logs.read_new_lines()] == [
+        "lifecycle deleted Node web-1: account prod has no instance hcloud://1 any more"
     ]
 
 
