@@ -1,5 +1,6 @@
 """What kubectl asks for before and while it shows nodes, on a real and a simulated API server."""
 
+import ipaddress
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -163,6 +164,41 @@ async def test_requests_for_certificates_are_shown_with_who_asks_and_what_became
     ]
     for name in names:
         await admin.request("DELETE", f"{CSRS}/{name}")
+
+
+SERVICES = "/api/v1/namespaces/default/services"
+
+
+async def test_services_are_shown_with_their_type_addresses_and_ports(kubectl: Kubectl, admin: KubeletFleet):
+    port = {"name": "http", "port": 80, "nodePort": 30090}
+    specs = {
+        "balanced": {"type": "LoadBalancer", "ports": [port], "externalIPs": ["198.51.100.7"]},
+        "headless": {"clusterIP": "None", "ports": [{"port": 53, "protocol": "UDP"}]},
+        "named": {"type": "ExternalName", "externalName": "shop.example.com"},
+        "pending": {"type": "LoadBalancer", "ports": [port | {"nodePort": 30091}]},
+        "plain": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 443}]},
+    }
+    for name, spec in specs.items():
+        await admin.send("POST", SERVICES, body={"metadata": {"name": name}, "spec": spec})
+    ingress = [{"ip": "203.0.113.9"}, {"ip": "203.0.113.10"}, {"hostname": "lb.example.com"}]
+    status = {"status": {"loadBalancer": {"ingress": ingress}}}
+    await admin.send("PATCH", f"{SERVICES}/balanced/status", body=status, content_type=MERGE)
+    table = await kubectl.get(SERVICES, TABLE)
+    found = rows(table)
+    for name in specs:
+        await admin.send("DELETE", f"{SERVICES}/{name}")
+    columns = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
+    assert columns == ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age"]
+    for name in ("balanced", "pending", "plain"):
+        ipaddress.ip_address(found[name].pop(2))
+    addresses = "203.0.113.10,203.0.113.9,lb.example.com,198.51.100.7"
+    assert [found[name] for name in specs] == [
+        ["balanced", "LoadBalancer", addresses, "80:30090/TCP"],
+        ["headless", "ClusterIP", "None", "<none>", "53/UDP"],
+        ["named", "ExternalName", "<none>", "shop.example.com", "<none>"],
+        ["pending", "LoadBalancer", "<pending>", "80:30091/TCP"],
+        ["plain", "ClusterIP", "<none>", "80/TCP,443/TCP"],
+    ]
 
 
 async def test_a_watch_that_asks_for_tables_tells_each_change_as_one(kubectl: Kubectl, node: str):

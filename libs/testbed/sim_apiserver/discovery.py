@@ -1,4 +1,4 @@
-"""What kubectl requests: health, version, discovery of resources, and tables of nodes and requests."""
+"""What kubectl requests: health, version, discovery, and tables of nodes, requests and services."""
 
 from __future__ import annotations
 
@@ -137,6 +137,32 @@ def _format_request(request: Document, now: datetime) -> list[str]:
     ]
 
 
+def _format_service(service: Document, now: datetime) -> list[str]:
+    spec = service["spec"]
+    return [
+        service["metadata"]["name"],
+        spec["type"],
+        spec.get("clusterIP", "<none>"),
+        _format_external_addresses(service),
+        ",".join(map(_format_port, spec.get("ports", []))) or "<none>",
+        _format_age(service, now),
+    ]
+
+
+def _format_external_addresses(service: Document) -> str:
+    spec, ingress = service["spec"], service["status"].get("loadBalancer", {}).get("ingress", [])
+    if spec["type"] == "ExternalName":
+        return str(spec["externalName"])
+    addresses = sorted({each.get("ip") or each.get("hostname", "") for each in ingress} - {""})
+    missing = "<pending>" if spec["type"] == "LoadBalancer" else "<none>"
+    return ",".join([*addresses, *spec.get("externalIPs", [])]) or missing
+
+
+def _format_port(port: Document) -> str:
+    node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port['port']}{node_port}/{port.get('protocol', 'TCP')}"
+
+
 def _format_status(node: Document) -> str:
     conditions = {one["type"]: one.get("status", "") for one in node["status"].get("conditions", [])}
     ready = conditions.get("Ready")
@@ -176,7 +202,9 @@ def _format_duration(seconds: int) -> str:
 # The columns, without those that `kubectl -o wide` adds.
 _OF_NODES: Final = ("Name", "Status", "Roles", "Age", "Version")
 _OF_REQUESTS: Final = ("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition")
+_OF_SERVICES: Final = ("Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age")
 _KINDS: Final[dict[str, tuple[tuple[str, ...], Callable[[Document, datetime], list[str]]]]] = {
     "nodes": (_OF_NODES, _format_node),
     "certificatesigningrequests": (_OF_REQUESTS, _format_request),
+    "services": (_OF_SERVICES, _format_service),
 }

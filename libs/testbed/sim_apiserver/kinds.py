@@ -6,6 +6,8 @@ pod specs, and selectors of access reviews, are not simulated.
 
 from __future__ import annotations
 
+import ipaddress
+import uuid
 from typing import Final
 
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
@@ -14,6 +16,7 @@ from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceK
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _STATUS: Final = frozenset({"status"})
+_SERVICE_NETWORK: Final = ipaddress.IPv4Network("10.96.0.0/12")
 
 
 def make_namespace(new: Document, caller: Caller) -> Document:
@@ -32,7 +35,12 @@ def _create_workload(new: Document, caller: Caller) -> Document:
 
 
 def _create_service(new: Document, caller: Caller) -> Document:
-    return {**new, "spec": {"type": "ClusterIP", **new.get("spec", {})}, "status": {"loadBalancer": {}}}
+    spec = {"type": "ClusterIP", **new.get("spec", {})}
+    if spec["type"] != "ExternalName":
+        host = uuid.UUID(new["metadata"]["uid"]).int % _SERVICE_NETWORK.num_addresses
+        spec.setdefault("clusterIP", str(_SERVICE_NETWORK[host]))
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    return {**new, "spec": spec, "status": {"loadBalancer": {}}}
 
 
 def _make_workload_kind(plural: str, kind: str, short_name: str) -> ResourceKind:
