@@ -19,7 +19,18 @@ class _UnavailableExit(click.ClickException):
 
 
 class _CommandGroup(click.Group):
-    """A group that reports a failed write of its output, such as a full disk, with exit status 2."""
+    """A group that suggests `config check` for check-config.
+
+    It reports a failed write of its output, such as a full disk, with exit status 2.
+    """
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        words = set(args[0].split("-"))
+        for name, command in self.commands.items():
+            for child in command.commands if isinstance(command, click.Group) else ():
+                if words == {name, child}:
+                    ctx.fail(f"No such command '{args[0]}'. Did you mean '{name} {child}'?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

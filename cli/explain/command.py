@@ -38,7 +38,9 @@ class _ExplainGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         kind, _, name = args[0].rpartition("/")  # kubectl writes node/web-1
         if self.get_command(ctx, args[0]) is None and not name.startswith("-"):
-            is_request = name.startswith("csr-") or kind.startswith(("csr", "certificatesigningrequest"))
+            if not kind and args[1:] and not args[1].startswith("-"):
+                kind, name = args[:2]
+            is_request = name.startswith("csr-") or kind.startswith(("csr", "certificate"))
             kinds = ("csr", "node") if is_request else ("node", "csr")
             if kind in ("service", "services", "svc"):
                 kinds = ("service", "node")

@@ -58,6 +58,15 @@ def test_a_pipe_in_place_of_a_config_file_gets_the_hint_for_standard_input(argum
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [("check-config", "config check"), ("explain-node", "explain node"), ("stauts", "status")],
+)
+def test_a_command_that_does_not_exist_gets_the_one_that_does(given: str, meant: str):
+    done = CliRunner().invoke(main, [given, "x"])
+    assert (done.exit_code, f"Did you mean '{meant}'?" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("name", "suggested"),
     [
         ("aws-001", "node aws-001"),
@@ -65,10 +74,12 @@ def test_a_pipe_in_place_of_a_config_file_gets_the_hint_for_standard_input(argum
         ("nodes", "node nodes"),
         ("csr-x7k2p", "csr csr-x7k2p"),
         ("certificatesigningrequest/x7k2p", "csr x7k2p"),
+        ("certificate x7k2p", "csr x7k2p"),
+        ("svc shop", "service shop"),
     ],
 )
-def test_explain_with_a_name_and_no_kind_suggests_the_whole_command(name: str, suggested: str):
-    done = CliRunner().invoke(main, ["explain", name])
+def test_explain_without_a_known_kind_suggests_the_whole_command(name: str, suggested: str):
+    done = CliRunner().invoke(main, ["explain", *name.split()])
     assert done.exit_code == 2
     _, first, second = done.stderr.splitlines()[-3:]
     assert first == f"  talos-ccm explain {suggested}"
