@@ -82,10 +82,15 @@ class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner of a balancer: tags that are part of the request which creates it."""
+    """The owner of a balancer: tags that are part of the request which creates it.
+
+    Accounts may share a project. Without the account in the tags, a user who edits a Service's record could
+    have one account delete the balancer of another.
+    """
 
     cluster_uid: str  # of the Namespace kube-system
     service_uid: str
+    account: str
 
 
 # ---- the observed state
@@ -227,7 +232,7 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
         ...
 
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
-        """Return all balancers with the tags of this cluster: every page of one listing, or no answer."""
+        """Return all balancers with the tags of this cluster, of any account: every page, or no answer."""
         ...
 
     async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:

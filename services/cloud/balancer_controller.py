@@ -56,7 +56,7 @@ class BalancerController:
         self._services: dict[str, KubeService] = {}  # of all accounts and controllers
         self._queue = NameQueue()
         self._urgent = NameQueue()  # with workers of their own, which no change of targets keeps busy
-        self._doubled: frozenset[str] = frozenset()  # uids of Services with more than one listed balancer
+        self._superfluous: frozenset[str] = frozenset()  # uids of Services with a listed balancer too many
         self._waiting: WaitingObjects[WaitingObject] = WaitingObjects()
         self.outcomes: dict[str, ServiceOutcome] = {}
         self._failures: dict[str, int] = {}
@@ -200,7 +200,7 @@ class BalancerController:
         self._waiting.add(WaitingObject(name=key, uid=uid, reason=reason, retry_at=now + seconds), now)
 
     def _tick(self) -> None:
-        self._find_doubled()
+        self._find_superfluous()
         self._add(each.name for each in self._waiting.find_due(self.monotonic()))
         generation = self.reader.balancers.credential.generation
         if generation != self._generation:
@@ -239,14 +239,24 @@ class BalancerController:
         service = self._services.get(key)
         if service is None:
             return False
-        is_ending = service.metadata.deletion_timestamp or not is_selected(service, self.account)
-        return bool(is_ending) or service.uid in self._doubled
+        return self._is_ending(service) or service.uid in self._superfluous
 
-    def _find_doubled(self) -> None:
-        doubled = self.reader.find_doubled()
-        if doubled - self._doubled:
-            self._add(key for key, service in self._services.items() if service.uid in doubled)
-        self._doubled = doubled
+    def _is_ending(self, service: KubeService) -> bool:
+        return bool(service.metadata.deletion_timestamp) or not is_selected(service, self.account)
+
+    def _find_superfluous(self) -> None:
+        """Reconcile a Service as soon as a double is listed, or any balancer although the Service ends.
+
+        The record of the latter may name another account, so nothing else leads to that balancer.
+        """
+        counts = self.reader.count_owned()
+        found = {
+            service.uid: key
+            for key, service in self._services.items()
+            if counts[service.uid] > (0 if self._is_ending(service) else 1)
+        }
+        self._add(key for uid, key in found.items() if uid not in self._superfluous)
+        self._superfluous = frozenset(found)
 
     def _log_fields(self, key: str) -> dict[str, object]:
         return {"account": self.account.name, "kube_service": key}

@@ -83,10 +83,9 @@ class BalancerReader:
                 self.anchor_lookups.clear()
             self.anchor_lookups[anchor] = AnchorLookup(anchor=anchor, answer=answer, **times)
 
-    def find_doubled(self) -> frozenset[str]:
-        """Return the uids of Services with several listed balancers."""
-        counts = Counter(uid for _, uid in self._list_owned())
-        return frozenset(uid for uid, count in counts.items() if count > 1)
+    def count_owned(self) -> Counter[str]:
+        """Return how many listed balancers of this account each Service has, by its uid."""
+        return Counter(uid for _, uid in self._list_owned())
 
     def report_orphans(self, service_uids: frozenset[str]) -> None:
         """Log and count the listed balancers of Services that do not exist. Nothing deletes them."""
@@ -102,10 +101,11 @@ class BalancerReader:
         self._reported = orphans
 
     def _list_owned(self) -> list[tuple[str, str]]:
-        """Return the ids of the listed balancers with those of their Services."""
+        """Return the ids of the listed balancers of this account with those of their Services."""
         if self.listing is None or isinstance(self.listing.answer, Unanswered):
             return []
-        return [(each.id, each.owner.service_uid) for each in self.listing.answer if each.owner is not None]
+        owned = ((each.id, each.owner) for each in self.listing.answer if each.owner is not None)
+        return [(number, owner.service_uid) for number, owner in owned if owner.account == self.account]
 
     async def _ask(self, request: Awaitable[AnswerT]) -> tuple[AnswerT, dict[str, Any]]:
         before, began_at = self.balancers.credential.generation, self.now()

@@ -193,7 +193,7 @@ class ServiceReconciler:
             account=self.account,
             anchor=self.anchor(),
             credential=self.balancers.credential,
-            owner=Owner(cluster_uid=self.cluster_uid, service_uid=service.uid),
+            owner=self._build_owner(service),
             planner=self.balancers,
             parsed=parsed,
             selection=self.nodes.select(selector, is_followed=self.is_followed()),
@@ -229,11 +229,12 @@ class ServiceReconciler:
                     finalizers=build_finalizers(service),
                     annotations={BALANCER_ANNOTATION: encode_balancer_record(record)},
                 )
-            case ReleaseService(handed_back=handed_back):
+            case ReleaseService():
+                is_needed = step.handed_back or step.left_to
                 finalizers = service.metadata.finalizers
                 await self.kube.patch_service(
                     service,
-                    finalizers=finalizers if handed_back else build_released_finalizers(service),
+                    finalizers=finalizers if is_needed else build_released_finalizers(service),
                     annotations={BALANCER_ANNOTATION: None},
                 )
             case WriteStatus(ingress=ingress, condition=condition):
@@ -267,12 +268,14 @@ class ServiceReconciler:
     async def _send(self, service: KubeService, step: CloudWrite[Any, Any]) -> WriteResult | NotInCloud:
         match step:
             case CreateBalancer(desired=desired, targets=targets):
-                owner = Owner(cluster_uid=self.cluster_uid, service_uid=service.uid)
-                return await self.balancers.create_balancer(desired, targets, owner)
+                return await self.balancers.create_balancer(desired, targets, self._build_owner(service))
             case ChangeBalancer(balancer_id=balancer_id, change=change):
                 return await self.balancers.change_balancer(balancer_id, change)
             case DeleteBalancer(balancer_id=balancer_id, keeps_address=keeps_address):
                 return await self.balancers.delete_balancer(balancer_id, keeps_address=keeps_address)
+
+    def _build_owner(self, service: KubeService) -> Owner:
+        return Owner(cluster_uid=self.cluster_uid, service_uid=service.uid, account=self.account.name)
 
     # ---- what operators see
 

@@ -441,6 +441,38 @@ async def test_a_load_balancer_of_another_cluster_is_not_touched(cluster: Balanc
     assert not {path for path in writes if path.startswith(f"/load_balancers/{foreign}")}
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_record_that_a_user_moves_to_another_account_moves_no_load_balancer(
+    cluster: BalancerCluster, is_deleted: bool
+):
+    """Both accounts have a token of one project."""
+    other = cluster.run_account("other", balancer_classes=("other=example.com/other",))
+    async with cluster.run_account() as owner, other:
+        await cluster.create_service("web")
+        service = await cluster.wait_for_address("web")
+        await wait_until(lambda: get_controller(owner).is_idle, "nothing is due")
+        began = len(cluster.cloud.requests)
+        record = service.metadata.annotations[BALANCER_ANNOTATION]
+        forged = record.replace('"prod"', '"other"')
+        assert forged != record
+        await cluster.annotate("web", {BALANCER_ANNOTATION: forged})
+        if is_deleted:
+            await cluster.delete_service("web")
+            await cluster.wait_for_end("web")
+        else:
+            await cluster.wait_for_event("web", "LoadBalancerReleased")
+            await wait_for_value(
+                lambda: cluster.find_service("web"),
+                lambda found: (
+                    has_finalizer(found) and found.metadata.annotations.get(BALANCER_ANNOTATION) == record
+                ),
+                "the account records its load balancer again",
+            )
+            assert not [each for each in cluster.list_requests(began) if each[0] != "GET"]
+    deleted = [each for each in cluster.cloud.requests if each.method == "DELETE"]
+    assert len(deleted) == int(is_deleted)
+
+
 async def test_messages_about_services_prove_nothing_and_those_about_nodes_move_targets_only(
     cluster: BalancerCluster,
 ):

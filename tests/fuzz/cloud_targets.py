@@ -153,6 +153,7 @@ def _octavia(data: bytes) -> None:
 
 def _octavia_answers() -> tuple[bytes, ...]:
     here = [{"id": _SERVER_ID}]
+    tags = ["talos-ccm/cluster=a", "talos-ccm/service-uid=b", "talos-ccm/account=c"]
     balancer = {
         "id": _SERVER_ID,
         "name": "a1",
@@ -161,7 +162,7 @@ def _octavia_answers() -> tuple[bytes, ...]:
         "provisioning_status": "ACTIVE",
         "vip_address": "10.0.0.9",
         "vip_port_id": _SERVER_ID,
-        "tags": ["talos-ccm/cluster=a", "talos-ccm/service-uid=b"],
+        "tags": tags,
         "listeners": here,
     }
     address = {
@@ -170,7 +171,7 @@ def _octavia_answers() -> tuple[bytes, ...]:
         "floating_ip_address": "203.0.113.7",
         "floating_network_id": _SERVER_ID,
         "port_id": None,
-        "description": "shop talos-ccm/reserved talos-ccm/cluster=a talos-ccm/service-uid=b",
+        "description": "shop talos-ccm/reserved " + " ".join(tags),
         "created_at": "2026-11-29T02:15:15Z",
     }
     documents = (

@@ -48,6 +48,7 @@ NAMESPACE: Final = "default"
 SERVICES: Final = f"/api/v1/namespaces/{NAMESPACE}/services"
 SERVICE_LABEL: Final = "talos-ccm/service-uid"
 CLUSTER_LABEL: Final = "talos-ccm/cluster"
+ACCOUNT_LABEL: Final = "talos-ccm/account"
 GROUP: Final = "example.com/group"  # which Nodes a Service has
 PREFIX: Final = "load-balancer.hetzner.cloud/"
 _MERGE: Final = "application/merge-patch+json"
@@ -399,14 +400,23 @@ class RandomCluster:
         """Load balancers of another cluster, of another controller, and of nobody."""
         uid = "7b1f6c4e-1111-2222-3333-444455556666"
         for name, labels in (
-            ("other-cluster", {SERVICE_LABEL: uid, CLUSTER_LABEL: "another"}),
+            ("other-cluster", self.build_labels(uid) | {CLUSTER_LABEL: "another"}),
+            ("other-account", self.build_labels(uid) | {ACCOUNT_LABEL: "another"}),
             ("native", {"hcloud-ccm/service-uid": uid}),
-            ("both", {SERVICE_LABEL: uid, CLUSTER_LABEL: self.cluster_uid, "hcloud-ccm/service-uid": uid}),
+            ("both", self.build_labels(uid) | {"hcloud-ccm/service-uid": uid}),
             ("half", {SERVICE_LABEL: uid}),
             ("bare", {}),
         ):
             number = self.project.add_balancer(name, labels=labels)
             self.foreign[number] = copy.deepcopy(self.balancers[number])
+
+    def build_labels(self, service_uid: str) -> dict[str, str]:
+        """The tags of a load balancer of this account."""
+        return {
+            SERVICE_LABEL: service_uid,
+            CLUSTER_LABEL: self.cluster_uid,
+            ACCOUNT_LABEL: ACCOUNT.name,
+        }
 
     def list_own(self, uid: str = "") -> list[Any]:
         """The load balancers with our tags, the oldest first."""

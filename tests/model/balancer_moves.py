@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -39,6 +39,7 @@ from services.cloud.core.balancers.balancer_view import (
     remember_write,
 )
 from services.cloud.core.balancers.plan_step import plan_step
+from tests.balancers import ACCOUNT
 from tests.builders import NOW
 from tests.model.balancer_world import (
     FOREIGN,
@@ -46,6 +47,7 @@ from tests.model.balancer_world import (
     LEASE,
     LIFE,
     MAX_AGE,
+    OTHER_ACCOUNT,
     START_PAID,
     TICK,
     WRITE_SECONDS,
@@ -66,17 +68,32 @@ from tests.model.balancer_world import (
 )
 from tests.model.search import Model, Step
 
-_OTHER_ACCOUNT: Final = BalancerAccount(name="other", load_balancer_class="talos-ccm/other")
-
 
 def build_model(
-    faults: Faults, *, script: tuple[str, ...] = LIFE, physics: Physics | None = None
+    faults: Faults,
+    *,
+    script: tuple[str, ...] = LIFE,
+    physics: Physics | None = None,
+    other_project: int | None = None,
 ) -> Model[World]:
-    """Return the model with that many faults."""
+    """Return the model with that many faults.
+
+    `other_project` is that of a second account, whose process is the second one. None: there is one account.
+    """
     fresh = Memory(led_since=NOW)
     leader, other = Process(memory=fresh, lease_until=NOW + LEASE), Process(memory=fresh)
+    if other_project is not None:
+        other = replace(leader, account=OTHER_ACCOUNT)
     start = World(
-        NOW, Kube(), START_PAID, (), (leader, other), faults, script=script, physics=physics or Physics()
+        NOW,
+        Kube(),
+        START_PAID,
+        (),
+        (leader, other),
+        faults,
+        script=script,
+        physics=physics or Physics(),
+        other_project=other_project or 1,
     )
     return Model(
         start=start,
@@ -104,7 +121,7 @@ def list_steps(world: World) -> Iterator[Step[World]]:
     yield from _list_user_steps(world)
     faults = world.faults
     if is_waiting and not _is_quiet(world):
-        if isinstance(_find_wait_reason(world), NoWitness):
+        if isinstance(_find_wait_reason(world, world.holder), NoWitness):
             yield Step("the token becomes the recorded project's again", _swap(world), True)
         else:
             yield Step("20 s pass", _pass_time(world), True)
@@ -117,7 +134,7 @@ def _list_process_steps(world: World, number: int) -> Iterator[Step[World]]:
     process = world.processes[number]
     if process.lease_until is None:
         return
-    is_progress, name, faults = number == world.holder, f"process {number + 1}", world.faults
+    is_progress, name, faults = world.leads(number), f"process {number + 1}", world.faults
     if world.kube.uid == 0 and process.snapshot is None:
         return
     service = process.snapshot or world.kube
@@ -126,43 +143,53 @@ def _list_process_steps(world: World, number: int) -> Iterator[Step[World]]:
         stale = put(used, number, replace(process, snapshot=service))
         yield Step(f"{name} reads the Service, and acts later", stale, False)
     if process.uid != service.uid:
-        process = Process(
-            memory=Memory(led_since=world.now), lease_until=process.lease_until, uid=service.uid
-        )
+        memory = Memory(led_since=world.now)
+        process = Process(memory, process.lease_until, process.account, uid=service.uid)
     step = plan_step(build_view(world, process, service))
     process = replace(process, snapshot=None)
     if isinstance(step, Wait):
         if world.processes[number].snapshot is not None:
             yield Step(f"{name} waits", put(world, number, process), is_progress)
+        elif world.has_two_accounts and isinstance(step.reason, NotSelected):
+            yield from _list_periodically(world, number, process)
     else:
         begun = replace(world, now=world.now + INSTANT)
         for text, after in _execute(begun, number, process, service, step):
             yield Step(f"{name} {text}", after, is_progress and "lost" not in text)
     if faults.crashes:
         used = replace(world, faults=replace(faults, crashes=faults.crashes - 1))
-        restarted = Process(memory=Memory(led_since=world.now), lease_until=process.lease_until)
+        restarted = Process(Memory(led_since=world.now), process.lease_until, process.account)
         yield Step(f"{name} crashes and starts again", put(used, number, restarted), False)
+
+
+def _list_periodically(world: World, number: int, process: Process) -> Iterator[Step[World]]:
+    """A process also lists for other Services; a balancer of ours that is not expected is looked at then."""
+    known, found = process.listing, list_tagged(world, process.account)
+    if known is None or known.answer != found or known.began_at < process.memory.valid_from:
+        for text, after in _execute(world, number, process, world.kube, ListBalancers()):
+            yield Step(f"process {number + 1} {text} for another Service", after, True)
 
 
 def _execute(
     world: World, number: int, process: Process, service: Kube, step: Any
 ) -> Iterator[tuple[str, World]]:
-    now, generation, project = world.now, world.generation, world.project
+    now, generation, account = world.now, world.generation, process.account
     asked: dict[str, Any] = {"began_at": now, "ended_at": now, "generation": generation}
     match step:
         case ListBalancers():
-            after = replace(process, listing=Listing(answer=list_tagged(world), **asked))
+            after = replace(process, listing=Listing(answer=list_tagged(world, account), **asked))
             yield "lists", put(world, number, after)
         case ReadBalancer(balancer_id=balancer_id):
-            paid = find_paid(world, balancer_id)
-            lookup = Lookup(balancer_id=balancer_id, answer=describe(paid) if paid else NotFound(), **asked)
+            paid = find_paid(world, account, balancer_id)
+            answer = describe(world, account, paid) if paid else NotFound()
+            lookup = Lookup(balancer_id=balancer_id, answer=answer, **asked)
             kept = tuple(each for each in process.lookups if each.balancer_id != balancer_id)
             after = replace(process, lookups=(*kept, lookup))
             yield f"reads {balancer_id}", put(world, number, after)
         case ReadAnchor(anchor=anchor):
-            is_found = anchor == get_anchor(project)
-            answer = Anchor(anchor.kind, anchor.id) if is_found else NotFound()
-            after = replace(process, anchor_lookup=AnchorLookup(anchor=anchor, answer=answer, **asked))
+            is_found = anchor == get_anchor(world.get_project(account))
+            proof = Anchor(anchor.kind, anchor.id) if is_found else NotFound()
+            after = replace(process, anchor_lookup=AnchorLookup(anchor=anchor, answer=proof, **asked))
             yield "reads the anchor", put(world, number, after)
         case RecordBalancer() | ReleaseService() | WriteStatus():
             yield _patch(world, number, process, service, step)
@@ -181,7 +208,8 @@ def _patch(world: World, number: int, process: Process, service: Kube, step: Any
         case WriteStatus(condition=condition):
             text, kube = "writes the status", replace(kube, condition=condition)
         case _:
-            text, kube = "releases the Service", replace(kube, record=None, has_finalizer=False)
+            is_kept = kube.has_finalizer and bool(step.left_to)
+            text, kube = "releases the Service", replace(kube, record=None, has_finalizer=is_kept)
     process = replace(process, memory=remember_confirmed(process.memory, step))
     return text, put(_change_kube(world, kube), number, process)
 
@@ -196,17 +224,20 @@ def _write(
     world: World, number: int, process: Process, service: Kube, step: Any
 ) -> Iterator[tuple[str, World]]:
     deadline = world.now + timedelta(seconds=WRITE_SECONDS)
-    if number != world.holder:
+    if not world.leads(number):
         text = f"process {number + 1} writes to the cloud, and the other one leads"
         world = replace(world, violation=text)
-    text, after, result = _send(world, service, step)
+    account = process.account
+    text, after, result = _send(world, account, service, step)
     results: list[tuple[str, World, WriteResult | NotFound]] = [(text, after, result)]
     left = world.faults.lost_answers
     if left and isinstance(result, WriteSuccess):
         if isinstance(step, CreateBalancer):
             text = "creates a balancer"
             until = deadline + MAX_LATENESS
-            pending = PendingCreate(world.project, service.uid, step.desired, until)
+            pending = PendingCreate(
+                world.get_project(account), service.uid, step.desired, until, account.name
+            )
             after = replace(world, pending=(*world.pending, pending), violation=after.violation)
         after = replace(after, faults=replace(after.faults, lost_answers=left - 1))
         results.append((f"{text}, and the answer is lost", after, UnknownOutcome(reason="lost")))
@@ -222,12 +253,17 @@ def _write(
         yield said, put(changed, number, replace(process, memory=memory))
 
 
-def _send(world: World, service: Kube, step: Any) -> tuple[str, World, WriteResult | NotFound]:
+def _send(
+    world: World, account: BalancerAccount, service: Kube, step: Any
+) -> tuple[str, World, WriteResult | NotFound]:
     """Return what the process does, the world after it, and the answer."""
     if isinstance(step, CreateBalancer):
-        balancer_id, after = _create(world, service, step.desired)
+        balancer_id, after = _create(world, account, service, step.desired)
         return f"creates {balancer_id}", after, WriteSuccess(balancer_id=balancer_id)
-    paid, name = find_paid(world, step.balancer_id), step.balancer_id
+    paid, name = find_paid(world, account, step.balancer_id), step.balancer_id
+    if paid is not None and paid.account != account.name:
+        text = f"account {account.name} writes to {name} of account {paid.account}"
+        world = replace(world, violation=text)
     match step:
         case ChangeBalancer(change=change):
             if paid is None:
@@ -241,12 +277,13 @@ def _send(world: World, service: Kube, step: Any) -> tuple[str, World, WriteResu
     return f"deletes {name}", _delete_paid(world, paid), WriteSuccess()
 
 
-def _create(world: World, service: Kube, version: int) -> tuple[str, World]:
-    is_double = any(each.maker == service.uid and each.project == world.project for each in world.paid)
+def _create(world: World, account: BalancerAccount, service: Kube, version: int) -> tuple[str, World]:
+    project = world.get_project(account)
+    is_double = any(each.maker == service.uid and each.project == project for each in world.paid)
     if is_double and not world.is_record_removed:
         world = replace(world, violation="a balancer is created beside another one")
     owner = service.uid if world.physics.tags_in_create else None
-    new = Paid(f"b{world.created + 1}", world.project, service.uid, owner, version)
+    new = Paid(f"b{world.created + 1}", project, service.uid, owner, version, account=account.name)
     return new.id, replace(world, paid=(*world.paid, new), created=world.created + 1)
 
 
@@ -268,6 +305,8 @@ def _delete_paid(world: World, paid: Paid) -> World:
 
 
 def _list_lease_steps(world: World) -> Iterator[Step[World]]:
+    if world.has_two_accounts:
+        return
     faults, holder = world.faults, world.holder
     if world.is_renewing and faults.handovers:
         used = replace(faults, handovers=faults.handovers - 1)
@@ -290,7 +329,14 @@ def _list_lease_steps(world: World) -> Iterator[Step[World]]:
 def _list_cloud_steps(world: World) -> Iterator[Step[World]]:
     faults = world.faults
     for pending in world.pending:
-        new = Paid(f"b{world.created + 1}", pending.project, pending.maker, pending.maker, pending.version)
+        new = Paid(
+            f"b{world.created + 1}",
+            pending.project,
+            pending.maker,
+            pending.maker,
+            pending.version,
+            account=pending.account,
+        )
         rest = tuple(each for each in world.pending if each is not pending)
         after = replace(world, pending=rest, paid=(*world.paid, new), created=world.created + 1)
         yield Step(f"the lost create takes effect: {new.id}", after, False)
@@ -324,6 +370,7 @@ def _list_user_steps(world: World) -> Iterator[Step[World]]:
             "create it again": Kube(uid=2) if kube.uid == 0 else None,
             "make it ClusterIP": replace(kube, is_wanted=False),
             "make it LoadBalancer again": replace(kube, is_wanted=True),
+            "give it the other class": replace(kube, account=OTHER_ACCOUNT.name),
         }[text]
         if changed is not None:
             yield Step(text, _change_kube(after, changed), False)
@@ -337,6 +384,13 @@ def _list_user_steps(world: World) -> Iterator[Step[World]]:
             forged = replace(kube.record, id=paid.id, create_deadline=None)
             text = f"a user records the foreign balancer {paid.id}"
             yield Step(text, _change_kube(after, replace(kube, record=forged)), False)
+    if kube.record is not None and faults.forged_accounts:
+        used = replace(faults, forged_accounts=faults.forged_accounts - 1)
+        after = replace(world, faults=used, is_account_forged=True)
+        (name,) = {ACCOUNT.name, OTHER_ACCOUNT.name} - {kube.record.account}
+        forged = replace(kube.record, account=name)
+        text = f"a user makes the record name account {name}"
+        yield Step(text, _change_kube(after, replace(kube, record=forged)), False)
 
 
 def _swap(world: World) -> World:
@@ -348,7 +402,7 @@ def _pass_time(world: World) -> World:
     now = world.now + TICK
     processes = []
     for number, process in enumerate(world.processes):
-        is_renewed = number == world.holder and world.is_renewing
+        is_renewed = world.leads(number) and world.is_renewing
         processes.append(
             replace(
                 process,
@@ -380,25 +434,7 @@ def find_violation(world: World) -> str:
         is_ours = paid.maker != FOREIGN and not (paid.is_protected and paid.owner is None)
         if is_ours and (world.kube.uid != paid.maker or not world.kube.has_finalizer):
             return f"{paid.id} exists, and no finalizer leads to it"
-    return _find_wrong_end(world) if world.is_record_removed else ""
-
-
-def _find_wrong_end(world: World) -> str:
-    """Return what another account of the same project would do to a Service that has lost its record."""
-    kube = world.kube
-    if kube.record is not None or kube.is_deleting or not kube.is_wanted or not kube.has_finalizer:
-        return ""
-    asked: dict[str, Any] = {"began_at": world.now, "ended_at": world.now, "generation": world.generation}
-    listing = Listing(answer=list_tagged(world), **asked)
-    process = Process(
-        memory=Memory(led_since=world.now),
-        lease_until=world.now + LEASE,
-        listing=listing,
-        lookups=tuple(Lookup(balancer_id=each.id, answer=each, **asked) for each in list_tagged(world)),
-    )
-    view = replace(build_view(world, process, kube), account=_OTHER_ACCOUNT)
-    step = plan_step(view)
-    return "" if isinstance(step, Wait) else f"another account takes the step {step} for a live Service"
+    return ""
 
 
 def find_unfinished(world: World) -> str:
@@ -416,14 +452,21 @@ def find_unfinished(world: World) -> str:
     if len(ours) != 1:
         return f"the Service has {len(ours)} balancers"
     record = kube.record
-    if record is None or record.id != ours[0].id or not kube.has_finalizer:
+    if ours[0].account != kube.account:
+        return "its balancer is another account's"
+    is_recorded = record is not None and (record.account, record.id) == (kube.account, ours[0].id)
+    if not is_recorded or not kube.has_finalizer:
         return "its balancer is not recorded"
     return "" if ours[0].version == kube.version else "its balancer is not as desired"
 
 
 def _has_forged_record(world: World) -> bool:
-    record = world.kube.record
-    return record is not None and record.id in [each.id for each in START_PAID]
+    """Whether the record waits for an operator: the named project has no such balancer, or no anchor."""
+    record, kube = world.kube.record, world.kube
+    if record is None:
+        return False
+    is_elsewhere = world.is_account_forged and world.other_project != world.project
+    return record.id in [each.id for each in START_PAID] or (is_elsewhere and record.account != kube.account)
 
 
 def _is_quiet(world: World) -> bool:
@@ -435,16 +478,20 @@ def _is_quiet(world: World) -> bool:
         return True
     if _has_forged_record(world) and not world.kube.is_deleting:
         return True
-    process = world.processes[world.holder]
+    return all(_is_settled(world, number) for number in (0, 1) if world.leads(number))
+
+
+def _is_settled(world: World, number: int) -> bool:
+    process = world.processes[number]
     listing = process.listing
     if listing is None or listing.began_at < process.memory.valid_from:
         return False
-    found = list_tagged(world)
-    return isinstance(_find_wait_reason(world), Settled | NotSelected) and listing.answer == found
+    is_current = listing.answer == list_tagged(world, process.account)
+    return is_current and isinstance(_find_wait_reason(world, number), Settled | NotSelected)
 
 
-def _find_wait_reason(world: World) -> Any:
-    process, kube = world.processes[world.holder], world.kube
+def _find_wait_reason(world: World, number: int) -> Any:
+    process, kube = world.processes[number], world.kube
     if kube.uid == 0 or process.uid != kube.uid:
         return None
     step = plan_step(build_view(world, process, kube))

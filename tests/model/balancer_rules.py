@@ -13,7 +13,7 @@ from services.cloud.core.balancers import balancer_answers, plan_end, plan_step,
 from services.cloud.core.balancers.balancer_answers import ANSWER_AGE, get_own_attempt
 from services.cloud.core.balancers.balancer_steps import RecordBalancer
 from tests.model.balancer_moves import build_model
-from tests.model.balancer_world import BEGIN, CHANGE_OF_TYPE, LIFE, Faults, Physics, World
+from tests.model.balancer_world import BEGIN, CHANGE_OF_CLASS, CHANGE_OF_TYPE, LIFE, Faults, Physics, World
 from tests.model.core_patches import patch_core
 from tests.model.search import Model
 
@@ -25,11 +25,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
     faults: Faults
     script: tuple[str, ...] = LIFE
+    other_project: int | None = None  # of the second account, if there is one
 
     @contextmanager
     def open_model(self) -> Iterator[Model[World]]:
         """Yield the model to search."""
-        yield build_model(self.faults, script=self.script)
+        yield build_model(self.faults, script=self.script, other_project=self.other_project)
 
 
 SEARCHES: Final[Mapping[str, Search]] = {
@@ -49,6 +50,21 @@ SEARCHES: Final[Mapping[str, Search]] = {
         faults=Faults(wipes=1, lost_answers=1, crashes=1), script=BEGIN
     ),
     "a record that a user forges": Search(faults=Faults(forgeries=1, crashes=1)),
+    "two accounts of one project, and a record that names the other one": Search(
+        faults=Faults(forged_accounts=1, crashes=1), other_project=1
+    ),
+    "two accounts of one project, and a create of unknown result": Search(
+        faults=Faults(forged_accounts=1, lost_answers=1), script=BEGIN, other_project=1
+    ),
+    "two accounts of two projects, and a record that names the other one": Search(
+        faults=Faults(forged_accounts=1, crashes=1), script=BEGIN, other_project=2
+    ),
+    "two accounts of one project, of which the other one gets the Service": Search(
+        faults=Faults(wipes=1, crashes=1), script=CHANGE_OF_CLASS, other_project=1
+    ),
+    "two accounts of two projects, of which the other one gets the Service": Search(
+        faults=Faults(wipes=1, crashes=1), script=CHANGE_OF_CLASS, other_project=2
+    ),
 }
 
 
@@ -58,6 +74,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     faults: Faults
     violation: str
     script: tuple[str, ...] = LIFE
+    other_project: int | None = None
     physics: Physics = Physics()
     patches: Mapping[str, Any] = {}  # functions and constants of the core by name
 
@@ -65,7 +82,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     def left_out(self) -> Iterator[Model[World]]:
         """Yield the model to search without the rule."""
         with patch_core((plan_step, plan_end, step_parts, balancer_answers), self.patches):
-            yield build_model(self.faults, script=self.script, physics=self.physics)
+            yield build_model(
+                self.faults, script=self.script, physics=self.physics, other_project=self.other_project
+            )
 
 
 # ---- the clauses without their rule
@@ -118,8 +137,8 @@ def _allow_all(_: Any, step: Any) -> Any:
     return step
 
 
-def _is_tagged(view: Any) -> bool:
-    return bool(balancer_answers.list_own(view, view.listing))
+def _no_other_account(*_: Any) -> str:
+    return ""
 
 
 _list_all: Callable[[Any, Any], Any] = lambda _, listing: listing.answer  # noqa: E731
@@ -174,8 +193,24 @@ RULES: Final[Mapping[str, Rule]] = {
         violation="foreign balancer",
         patches={"list_own": _list_all, "get_balancer": _find_owned},
     ),
-    "tags alone do not end a live Service": Rule(
-        faults=Faults(wipes=1), violation="another account", patches={"is_known": _is_tagged}
+    "the account is one of the tags": Rule(
+        faults=Faults(forged_accounts=1),
+        violation="account other writes to b1 of account prod",
+        physics=Physics(account_in_tags=False),
+        other_project=1,
+    ),
+    "the finalizer stays while another account has a balancer": Rule(
+        faults=Faults(forged_accounts=1),
+        violation=_ORPHAN,
+        patches={"find_other_account": _no_other_account},
+        other_project=1,
+    ),
+    "an account ends what has its tags, whatever the record says": Rule(
+        faults=Faults(wipes=1),
+        script=CHANGE_OF_CLASS,
+        violation="the Service has 2 balancers",
+        patches={"end_tagged": _nothing},
+        other_project=2,
     ),
     "a protected balancer is released": Rule(
         faults=Faults(protections=1), violation=_ENDLESS, patches={"plan_removal": _ignore_protection}

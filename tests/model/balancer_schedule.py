@@ -11,7 +11,7 @@ import msgspec
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
 from libs.testbed.sim_apiserver.faults import ConflictFault, EmptyClose, TooManyRequestsFault
 from tests.clocks import run_virtually
-from tests.model.balancer_cluster import ACCOUNT, CLUSTER_LABEL, PREFIX, SERVICE_LABEL, RandomCluster, Scale
+from tests.model.balancer_cluster import ACCOUNT, PREFIX, RandomCluster, Scale
 
 _KUBE_FAULTS: Final = (ConflictFault(), TooManyRequestsFault(), EmptyClose())
 _KUBE_REQUESTS: Final = (
@@ -204,7 +204,7 @@ async def duplicate(world: RandomCluster) -> None:
     """A former leader's create takes effect very late: the name is another one by now."""
     service = _pick(world)
     if service is not None and world.list_own(service.uid):
-        labels = {SERVICE_LABEL: service.uid, CLUSTER_LABEL: world.cluster_uid}
+        labels = world.build_labels(service.uid)
         world.counts["late doubles"] += 1
         world.project.add_balancer(f"late-{world.counts['late doubles']}", labels=labels)
 

@@ -1,4 +1,7 @@
-"""A cloud with two projects, one Service, and two processes that overlap as leaders, for the search."""
+"""A cloud with two projects, one Service, and two processes, for the search.
+
+They overlap as leaders of one account, or each of them leads an account of its own.
+"""
 
 from datetime import datetime, timedelta
 from functools import cache
@@ -17,7 +20,7 @@ from libs.clouds.balancers import (
 from libs.clouds.instances import Credential
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import KubeService
-from services.cloud.core.balancers.balancer_record import BalancerRecord
+from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
     BlockedCondition,
 )
@@ -38,15 +41,18 @@ WRITE_SECONDS: Final = 20.0
 LEASE: Final = timedelta(seconds=70)
 MAX_AGE: Final = timedelta(seconds=60)  # older answers are as good as none
 FOREIGN: Final = 0  # instead of the uid of a Service of ours
+OTHER_ACCOUNT: Final = BalancerAccount(name="other", load_balancer_class="talos-ccm/other")
+_CLASSES: Final = {each.name: each.load_balancer_class for each in (ACCOUNT, OTHER_ACCOUNT)}
 _SELECTION: Final = TargetSelection(is_complete=True)
 # What users do, in this order, and each at any time.
 LIFE: Final = ("create the Service", "change the Service", "delete the Service", "create it again")
 BEGIN: Final = LIFE[:2]
+CHANGE_OF_CLASS: Final = ("create the Service", "give it the other class")
 CHANGE_OF_TYPE: Final = ("create the Service", "make it ClusterIP", "make it LoadBalancer again")
 
 
 class Paid(msgspec.Struct, frozen=True, gc=False):
-    """A balancer. `maker`: the Service for which it was created, whatever its tags."""
+    """A balancer. `maker` and `account`: for which Service and by which account it was created."""
 
     id: str
     project: int
@@ -54,6 +60,7 @@ class Paid(msgspec.Struct, frozen=True, gc=False):
     owner: int | None  # the Service of its tags
     version: int = 1
     is_protected: bool = False
+    account: str = ACCOUNT.name
 
 
 class PendingCreate(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +70,7 @@ class PendingCreate(msgspec.Struct, frozen=True, gc=False):
     maker: int
     version: int
     until: datetime
+    account: str
 
 
 class Kube(msgspec.Struct, frozen=True):
@@ -72,6 +80,7 @@ class Kube(msgspec.Struct, frozen=True):
     revision: int = 0
     version: int = 1
     is_wanted: bool = True  # its type is LoadBalancer
+    account: str = ACCOUNT.name  # of its class
     is_deleting: bool = False
     has_finalizer: bool = False
     record: BalancerRecord | None = None
@@ -83,6 +92,7 @@ class Process(msgspec.Struct, frozen=True):
 
     memory: Memory
     lease_until: datetime | None = None  # None: it does not act
+    account: BalancerAccount = ACCOUNT
     uid: int = 0  # of the Service that the rest belongs to
     snapshot: Kube | None = None
     listing: Listing | None = None
@@ -103,12 +113,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     removals: int = 0  # of the balancer, in the cloud's console
     wipes: int = 0  # of the record, by whoever may edit Services
     forgeries: int = 0  # the record gets the id of a foreign balancer
+    forged_accounts: int = 0  # the record names the other account
 
 
 class Physics(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that are not the core's: the adapter's and the writer's."""
 
     tags_in_create: bool = True
+    account_in_tags: bool = True
     fences_patches: bool = True
 
 
@@ -129,7 +141,22 @@ class World(msgspec.Struct, frozen=True):
     script: tuple[str, ...] = LIFE  # what is left of it
     violation: str = ""
     is_record_removed: bool = False
+    is_account_forged: bool = False  # in the record
     physics: Physics = Physics()
+    other_project: int = 1  # of the other account
+
+    @property
+    def has_two_accounts(self) -> bool:
+        """Whether each process leads an account of its own."""
+        return self.processes[1].account == OTHER_ACCOUNT
+
+    def leads(self, number: int) -> bool:
+        """Whether this process leads its account."""
+        return self.has_two_accounts or number == self.holder
+
+    def get_project(self, account: BalancerAccount) -> int:
+        """Return the project of the account's token."""
+        return self.project if account == ACCOUNT else self.other_project
 
 
 START_PAID: Final = (
@@ -174,11 +201,10 @@ def put(world: World, number: int, process: Process) -> World:
     return replace(world, processes=(process, second) if number == 0 else (first, process))
 
 
-def find_paid(world: World, balancer_id: str) -> Paid | None:
+def find_paid(world: World, account: BalancerAccount, balancer_id: str) -> Paid | None:
     """Return the balancer with this id, if it is in the project of the token."""
-    return next(
-        (each for each in world.paid if each.id == balancer_id and each.project == world.project), None
-    )
+    project = world.get_project(account)
+    return next((each for each in world.paid if each.id == balancer_id and each.project == project), None)
 
 
 def get_anchor(project: int) -> InstanceAnchor:
@@ -186,26 +212,33 @@ def get_anchor(project: int) -> InstanceAnchor:
     return InstanceAnchor(kind="network", id=str(project))
 
 
-def list_tagged(world: World) -> tuple[Balancer, ...]:
+def list_tagged(world: World, account: BalancerAccount) -> tuple[Balancer, ...]:
     """Return the listing of the project of the token."""
+    project = world.get_project(account)
     return tuple(
-        describe(each) for each in world.paid if each.project == world.project and each.owner is not None
+        describe(world, account, each)
+        for each in world.paid
+        if each.project == project and each.owner is not None
     )
 
 
 @cache
-def _own(uid: int) -> Owner:
-    return Owner(cluster_uid="uid-kube-system", service_uid=f"uid-{uid}")
+def _own(uid: int, account: str) -> Owner:
+    return Owner(cluster_uid="uid-kube-system", service_uid=f"uid-{uid}", account=account)
+
+
+def describe(world: World, account: BalancerAccount, paid: Paid) -> Balancer:
+    """Return the balancer as the adapter of this account does."""
+    return _describe(paid, paid.account if world.physics.account_in_tags else account.name)
 
 
 @cache
-def describe(paid: Paid) -> Balancer:
-    """Return the balancer as an adapter does."""
+def _describe(paid: Paid, account: str) -> Balancer:
     return Balancer(
         id=paid.id,
         name="web",
         created_at=NOW,
-        owner=None if paid.owner is None else _own(paid.owner),
+        owner=None if paid.owner is None else _own(paid.owner, account),
         has_foreign_tags=False,
         is_busy=False,
         is_protected=paid.is_protected,
@@ -222,6 +255,7 @@ def _encode(kube: Kube) -> KubeService:
         condition=kube.condition,
         is_deleting=kube.is_deleting,
         kind="LoadBalancer" if kube.is_wanted else "ClusterIP",
+        own_class=_CLASSES[kube.account],
     )
 
 
@@ -235,10 +269,10 @@ def build_view(world: World, process: Process, service: Kube) -> BalancerView[in
     assert process.lease_until is not None
     return BalancerView(
         service=_encode(replace(service, revision=0)),
-        account=ACCOUNT,
-        anchor=get_anchor(world.project),
+        account=process.account,
+        anchor=get_anchor(world.get_project(process.account)),
         credential=Credential(world.generation, NOW),
-        owner=_own(service.uid),
+        owner=_own(service.uid, process.account.name),
         planner=_PLANNER,
         parsed=_parse(service.version),
         selection=_SELECTION,
@@ -261,7 +295,10 @@ def build_key(world: World) -> Any:
     return (
         _key_of_kube(world.kube, now),
         world.paid,
-        tuple((each.project, each.maker, each.version, _seconds(each.until - now)) for each in world.pending),
+        tuple(
+            (each.project, each.maker, each.version, _seconds(each.until - now), each.account)
+            for each in world.pending
+        ),
         tuple(_key_of_process(each, world) for each in world.processes),
         world.faults,
         world.holder,
@@ -271,16 +308,17 @@ def build_key(world: World) -> Any:
         world.script,
         world.violation,
         world.is_record_removed,
+        world.is_account_forged,
     )
 
 
 def _key_of_kube(kube: Kube, now: datetime) -> Any:
     record = kube.record
     if record is not None and record.create_deadline is not None:
-        key: Any = (record.anchor, _until(record.create_deadline, now))
+        key: Any = (record.account, record.anchor, _until(record.create_deadline, now))
     else:
         key = record
-    fields = (kube.uid, kube.version, kube.is_wanted, kube.is_deleting, kube.has_finalizer)
+    fields = (kube.uid, kube.version, kube.is_wanted, kube.account, kube.is_deleting, kube.has_finalizer)
     return (*fields, key, kube.condition)
 
 

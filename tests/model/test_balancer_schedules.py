@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clocks import run_virtually
-from tests.model.balancer_cluster import CLUSTER_LABEL, SERVICE_LABEL, RandomCluster, Scale
+from tests.model.balancer_cluster import RandomCluster, Scale
 from tests.model.balancer_schedule import run_in_a_folder
 
 # by hand: BALANCER_SCHEDULES=100, or more Services by `python -m tests.model.balancer_run`
@@ -37,7 +37,7 @@ def test_a_double_goes_within_a_minute_while_changes_of_targets_use_up_the_reque
                 world.join(f"node-{number}", 0)
             await asyncio.sleep(30)
             service = world.list_services()["default.web-29"]
-            labels = {SERVICE_LABEL: service.uid, CLUSTER_LABEL: world.cluster_uid}
+            labels = world.build_labels(service.uid)
             double = world.project.add_balancer("late", labels=labels)
             began = world.clock()
             assert await world.wait_until(lambda: double not in world.balancers, 30)

@@ -26,9 +26,15 @@ from libs.testbed.clouds.openstack_services.services import Project, RealOpenSta
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
 
 OWNER = Owner(
-    cluster_uid="5c1a7b4e-0000-4000-8000-000000000001", service_uid="5c1a7b4e-0000-4000-8000-000000000002"
+    cluster_uid="5c1a7b4e-0000-4000-8000-000000000001",
+    service_uid="5c1a7b4e-0000-4000-8000-000000000002",
+    account="prod",
 )
-TAGS = [f"talos-ccm/cluster={OWNER.cluster_uid}", f"talos-ccm/service-uid={OWNER.service_uid}"]
+TAGS = [
+    f"talos-ccm/cluster={OWNER.cluster_uid}",
+    f"talos-ccm/service-uid={OWNER.service_uid}",
+    "talos-ccm/account=prod",
+]
 PREFIX = "loadbalancer.openstack.org/"
 INTERNAL = {"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"}
 TARGETS = (Target(address="10.0.0.11"), Target(address="10.0.0.12"))

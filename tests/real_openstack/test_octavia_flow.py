@@ -113,7 +113,10 @@ async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenSta
         await cluster.kube.create_service("web", annotations=INTERNAL)
         await cluster.kube.wait_for_address("web", PATIENCE)
         [recorded] = project.list_parts("loadbalancers")
-        tags = {"ours": recorded["tags"], "another cluster": ["talos-ccm/cluster=other", recorded["tags"][1]]}
+        tags = {
+            "ours": recorded["tags"],
+            "another cluster": ["talos-ccm/cluster=other", *recorded["tags"][1:]],
+        }
         ids = {
             what: services.create(
                 "load-balancer",

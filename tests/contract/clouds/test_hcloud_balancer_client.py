@@ -33,9 +33,15 @@ from libs.clouds.instances import NotFound, Unanswered
 from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_hcloud
 
 OWNER = Owner(
-    cluster_uid="5c1a7b4e-0000-4000-8000-000000000001", service_uid="5c1a7b4e-0000-4000-8000-000000000002"
+    cluster_uid="5c1a7b4e-0000-4000-8000-000000000001",
+    service_uid="5c1a7b4e-0000-4000-8000-000000000002",
+    account="prod",
 )
-LABELS = {"talos-ccm/cluster": OWNER.cluster_uid, "talos-ccm/service-uid": OWNER.service_uid}
+LABELS = {
+    "talos-ccm/cluster": OWNER.cluster_uid,
+    "talos-ccm/service-uid": OWNER.service_uid,
+    "talos-ccm/account": "prod",
+}
 PREFIX = "load-balancer.hetzner.cloud/"
 
 

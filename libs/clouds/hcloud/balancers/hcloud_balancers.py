@@ -149,7 +149,7 @@ class HcloudBalancers:
         return self._named.get(known)
 
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
-        """Return all balancers with both tags of this cluster."""
+        """Return all balancers with all tags of an owner in this cluster."""
         selector = {"label_selector": f"{CLUSTER_LABEL}={cluster_uid}"}
         listed = await self._api.list_items(_PATH, selector, LoadBalancer)
         built = listed if isinstance(listed, Unanswered) else collect_all(map(build_balancer, listed))

@@ -21,8 +21,10 @@ from libs.clouds.instances import Unanswered
 
 SERVICE_LABEL: Final = "talos-ccm/service-uid"
 CLUSTER_LABEL: Final = "talos-ccm/cluster"
+ACCOUNT_LABEL: Final = "talos-ccm/account"
 PREPARED_LABEL: Final = "talos-ccm/prepared"  # it existed before the Service, and stays
-_OUR_LABELS: Final = frozenset({SERVICE_LABEL, CLUSTER_LABEL, PREPARED_LABEL})
+_OWNER_LABELS: Final = frozenset({SERVICE_LABEL, CLUSTER_LABEL, ACCOUNT_LABEL})
+_OUR_LABELS: Final = _OWNER_LABELS | {PREPARED_LABEL}
 _FOREIGN_LABELS: Final = ("hcloud-ccm/",)
 CREATE_CERTIFICATE: Final = "create_certificate"
 _DEFAULT_TYPE: Final = "lb11"
@@ -47,8 +49,7 @@ class Change(msgspec.Struct, frozen=True):
 def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
     """Return the balancer; the API does not name running actions, so it is never busy."""
     labels = observed.labels
-    service_uid, cluster_uid = labels.get(SERVICE_LABEL), labels.get(CLUSTER_LABEL)
-    is_incomplete = not (service_uid and cluster_uid) and not _OUR_LABELS.isdisjoint(labels)
+    owner = _read_owner(labels)
     targets = []
     for target in observed.targets:
         if (found := _read_target(target)) is not None:
@@ -59,16 +60,32 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
         id=str(observed.id),
         name=observed.name,
         created_at=observed.created,
-        owner=Owner(cluster_uid=cluster_uid, service_uid=service_uid)
-        if service_uid and cluster_uid
-        else None,
-        has_foreign_tags=is_incomplete or any(label.startswith(_FOREIGN_LABELS) for label in labels),
+        owner=owner,
+        has_foreign_tags=(owner is None and not _OUR_LABELS.isdisjoint(labels))
+        or any(label.startswith(_FOREIGN_LABELS) for label in labels),
         is_busy=False,
         is_protected=observed.protection.delete or PREPARED_LABEL in labels,
         targets=tuple(targets),
         details=observed,
         native_uid=labels.get(NATIVE_LABEL, ""),
     )
+
+
+def _read_owner(labels: Mapping[str, str]) -> Owner | None:
+    """Return the owner, None unless all labels of one are there."""
+    if not all(labels.get(each) for each in _OWNER_LABELS):
+        return None
+    return Owner(
+        cluster_uid=labels[CLUSTER_LABEL], service_uid=labels[SERVICE_LABEL], account=labels[ACCOUNT_LABEL]
+    )
+
+
+def _build_labels(owner: Owner) -> dict[str, str]:
+    return {
+        SERVICE_LABEL: owner.service_uid,
+        CLUSTER_LABEL: owner.cluster_uid,
+        ACCOUNT_LABEL: owner.account,
+    }
 
 
 def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner) -> Document:
@@ -87,7 +104,7 @@ def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner:
         "name": values.name or desired.default_name,
         "load_balancer_type": values.type or _DEFAULT_TYPE,
         "algorithm": {"type": values.algorithm_type},
-        "labels": {SERVICE_LABEL: owner.service_uid, CLUSTER_LABEL: owner.cluster_uid},
+        "labels": _build_labels(owner),
         "public_interface": not (values.disable_public_network and joins_network),
         "services": desired.services,
         "targets": _build_targets(desired, targets)[:_TARGETS_AT_CREATION] if may_have_targets else (),
@@ -158,7 +175,7 @@ def plan_adoption(
 ) -> Change | InvalidField:
     """Return the change of labels, or why the Service cannot use the load balancer."""
     observed = _details_of(balancer)
-    labels = {SERVICE_LABEL: owner.service_uid, CLUSTER_LABEL: owner.cluster_uid}
+    labels = _build_labels(owner)
     if balancer.native_uid:
         return _replace_labels(observed, labels)
     ports = {each.listen_port for each in observed.services} - {each.listen_port for each in desired.services}
@@ -174,7 +191,7 @@ def plan_hand_back(balancer: Balancer, service_uid: str) -> Change:
 
 
 def _replace_labels(observed: LoadBalancer, labels: dict[str, str]) -> Change:
-    replaced = {SERVICE_LABEL, CLUSTER_LABEL, NATIVE_LABEL}
+    replaced = _OWNER_LABELS | {NATIVE_LABEL}
     kept = {name: text for name, text in observed.labels.items() if name not in replaced}
     return _change("update", labels=kept | labels)
 

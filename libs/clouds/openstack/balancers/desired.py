@@ -18,7 +18,7 @@ from libs.clouds.openstack.balancers.documents import FloatingIp
 from libs.clouds.openstack.balancers.ownership import MAX_DESCRIPTION, read_description
 
 _MAX_NAME: Final = 32
-_MAX_TEXT: Final = MAX_DESCRIPTION - 160  # our tags with two uids have 143 characters at most
+_MAX_TEXT: Final = MAX_DESCRIPTION - 200  # our tags with two uids have 184 characters at most
 _PROTOCOLS: Final = ("TCP", "UDP")
 _EVERYWHERE: Final = ("0.0.0.0/0",)
 _NODE_HEALTH: Final = "/healthz"  # of kube-proxy: 200 where the Node has a pod of the Service

@@ -13,6 +13,7 @@ from libs.clouds.balancers import Owner
 
 _CLUSTER: Final = "talos-ccm/cluster="
 _SERVICE: Final = "talos-ccm/service-uid="
+_ACCOUNT: Final = "talos-ccm/account="
 PREPARED_TAG: Final = "talos-ccm/prepared"  # it existed before the Service, and stays
 _OURS: Final = "talos-ccm/"
 # The cloud's own controller tags a load balancer with the name that it gives to it.
@@ -22,6 +23,7 @@ _RESERVED: Final = "talos-ccm/reserved"
 _DESCRIPTION: Final = re.compile(
     rf"(?s:(?P<text>.*?) ?(?P<reserved>{_RESERVED} ))?"
     r"talos-ccm/cluster=(?P<cluster>[A-Za-z0-9-]{1,64}) talos-ccm/service-uid=(?P<service>[A-Za-z0-9-]{1,64})"
+    r" talos-ccm/account=(?P<account>[a-z0-9-]{1,32})"
 )
 MAX_DESCRIPTION: Final = 255  # characters, in Neutron
 
@@ -36,7 +38,11 @@ class AddressOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_tags(owner: Owner) -> tuple[str, ...]:
     """Return the tags of every object in Octavia."""
-    return (build_cluster_tag(owner.cluster_uid), f"{_SERVICE}{owner.service_uid}")
+    return (
+        build_cluster_tag(owner.cluster_uid),
+        f"{_SERVICE}{owner.service_uid}",
+        f"{_ACCOUNT}{owner.account}",
+    )
 
 
 def build_cluster_tag(cluster_uid: str) -> str:
@@ -58,11 +64,13 @@ def build_description(owner: Owner, *, text: str = "", is_reserved: bool = False
 def read_tags(tags: Iterable[str]) -> Owner | None:
     """Return the owner, None without exactly one tag of each kind."""
     listed = list(tags)
-    clusters = [tag.removeprefix(_CLUSTER) for tag in listed if tag.startswith(_CLUSTER)]
-    services = [tag.removeprefix(_SERVICE) for tag in listed if tag.startswith(_SERVICE)]
-    if len(clusters) != 1 or len(services) != 1 or not clusters[0] or not services[0]:
-        return None
-    return Owner(cluster_uid=clusters[0], service_uid=services[0])
+    found = []
+    for kind in (_CLUSTER, _SERVICE, _ACCOUNT):
+        values = [tag.removeprefix(kind) for tag in listed if tag.startswith(kind)]
+        if len(values) != 1 or not values[0]:
+            return None
+        found += values
+    return Owner(cluster_uid=found[0], service_uid=found[1], account=found[2])
 
 
 def read_description(description: str) -> AddressOwner | None:
@@ -71,7 +79,7 @@ def read_description(description: str) -> AddressOwner | None:
     if found is None:
         return None
     return AddressOwner(
-        owner=Owner(cluster_uid=found["cluster"], service_uid=found["service"]),
+        owner=Owner(cluster_uid=found["cluster"], service_uid=found["service"], account=found["account"]),
         is_reserved=found["reserved"] is not None,
         text=found["text"] or "",
     )

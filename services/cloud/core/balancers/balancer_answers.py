@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from libs.clouds.balancers import Balancer
 from libs.clouds.instances import CREDENTIAL_ANCHOR, NotFound, Unanswered
 from libs.common.contract.kube_service import ABANDON_ANNOTATION
@@ -61,6 +63,22 @@ def list_own(view: View, listing: Listing | None) -> tuple[Balancer, ...]:
     if listing is None or isinstance(listing.answer, Unanswered):
         return ()
     return tuple(each for each in listing.answer if each.owner == view.owner)
+
+
+def find_other_account(view: View, listing: Listing) -> str:
+    """Return another account that has a balancer of this Service, "" without one.
+
+    Its writes make no answer void, so a balancer that was read by its id counts, too. One that the annotation
+    gives up does not: its account may never return.
+    """
+    assert not isinstance(listing.answer, Unanswered)
+    read = (each.answer for each in view.lookups.values() if is_current(view, each))
+    given_up = view.service.metadata.annotations.get(ABANDON_ANNOTATION, "")
+    for each in (*listing.answer, *read):
+        owner = each.owner if isinstance(each, Balancer) and each.id != given_up else None
+        if owner not in (None, view.owner) and replace(owner, account=view.owner.account) == view.owner:
+            return owner.account
+    return ""
 
 
 def get_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Question:

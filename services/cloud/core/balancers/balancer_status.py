@@ -146,6 +146,11 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
         case ReleaseService(handed_back=handed_back) if handed_back:
             text = f"load balancer {handed_back} is handed back to the cloud's own controller"
             return ServiceEvent(reason="LoadBalancerReleased", message=text)
+        case ReleaseService(left_to=left_to) if left_to:
+            text = (
+                f"account {left_to} has the load balancer: the record named another account, and is removed"
+            )
+            return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
         case ReleaseService(abandoned=""):
             return ServiceEvent(reason="DeletedLoadBalancer", message="Deleted load balancer")
         case ReleaseService(abandoned=abandoned):

@@ -159,18 +159,6 @@ class OtherAccount(WaitReason, frozen=True):
         return f"account {self.account} has its load balancer, and must delete it first"
 
 
-class UnknownAccount(WaitReason, frozen=True):
-    """A live Service of another class has a balancer, and a user removed the record of its account."""
-
-    balancer_id: str
-
-    def explain(self) -> str:
-        return (
-            f"load balancer {self.balancer_id} has the tags of this Service, and no record names its "
-            "account: it stays until the Service is deleted or has another type"
-        )
-
-
 def _list_fields(fields: tuple[InvalidField, ...]) -> str:
     return "; ".join(map(str, fields))
 
@@ -215,11 +203,15 @@ class RecordBalancer(msgspec.Struct, frozen=True):
 
 
 class ReleaseService(msgspec.Struct, frozen=True):
-    """Remove finalizer and record in one patch, fenced by the resourceVersion."""
+    """Remove finalizer and record in one patch, fenced by the resourceVersion.
+
+    The finalizer stays where `handed_back` or `left_to` names who needs it.
+    """
 
     abandoned: str = ""  # the id that an operator gave up: the balancer may still exist
     kept: str = ""  # the recorded id, if that balancer has other tags: it stays
     handed_back: str = ""  # the id that the cloud's own controller has again: the finalizer is its own, too
+    left_to: str = ""  # the account that has a balancer of the Service: the record named this one in vain
 
 
 class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):

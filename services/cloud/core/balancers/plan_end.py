@@ -10,6 +10,7 @@ from services.cloud.core.balancers.balancer_answers import (
     ABANDON_UNKNOWN,
     View,
     find_next_listing,
+    find_other_account,
     get_balancer,
     get_listing,
     is_abandoned,
@@ -26,8 +27,8 @@ from services.cloud.core.balancers.balancer_steps import (
     ListBalancers,
     ListedLate,
     NotSelected,
+    OtherAccount,
     ReleaseService,
-    UnknownAccount,
     Wait,
     WriteStatus,
     WriteUnsettled,
@@ -55,16 +56,13 @@ def plan_lost(view: View) -> AnyStep:
 
     That this account lists nothing does not prove that another account has nothing.
     """
-    is_of_class = CLASS_FINALIZER in view.service.metadata.finalizers
-    if not is_of_class and not (view.service.has_finalizer and list_own(view, view.listing)):
+    if CLASS_FINALIZER not in view.service.metadata.finalizers:
         return Wait(None, NotSelected())
     listing = get_listing(view)
     if isinstance(listing, Wait):
         return Wait(listing.until, NotSelected())
     if not isinstance(listing, Listing):
         return listing
-    if tagged := list_own(view, listing):
-        return Wait(find_next_listing(view), UnknownAccount(min(each.id for each in tagged)))
     told = find_condition(view.service)  # another account's process may have told something else
     is_ending = view.service.metadata.deletion_timestamp and view.service.spec.type != LOAD_BALANCER
     lost = _LOST + CLASS_FINALIZER
@@ -90,7 +88,12 @@ def plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
     known = recall_record(view, record)
     if known is not None and known.id and (step := _end_recorded(view, known)):
         return step
-    return _end_listed(view, known) or _release(view, kept=_find_kept(view, known))
+    return _end_listed(view, known) or _end_service(view, known)
+
+
+def end_tagged(view: View) -> AnyStep | None:
+    """Return the next step until no balancer with our tags is left, where another account has the record."""
+    return _end_listed(view, None) if list_own(view, view.listing) else None
 
 
 def _end_recorded(view: View, record: BalancerRecord) -> AnyStep | None:
@@ -102,6 +105,11 @@ def _end_recorded(view: View, record: BalancerRecord) -> AnyStep | None:
         return found
     if found.owner != view.owner:
         return None
+    return _end_found(view, found)
+
+
+def _end_found(view: View, found: Balancer) -> AnyStep:
+    """Remove the balancer; its addresses go from the status before."""
     if is_own_status(view, found):
         return WriteStatus(ingress=(), condition=find_condition(view.service))
     return plan_removal(view, found)
@@ -115,7 +123,7 @@ def _end_listed(view: View, record: BalancerRecord | None) -> AnyStep | None:
     for each in list_own(view, listing):
         found = get_balancer(view, each.id)
         if isinstance(found, Balancer) and found.owner == view.owner:
-            return plan_removal(view, found)
+            return _end_found(view, found)
         return list_again(view, listing) if isinstance(found, Balancer | NotFound) else found
     return None if record is None else prove_unsettled_create(view, record, listing)
 
@@ -124,6 +132,19 @@ def list_again(view: View, listing: Listing) -> AnyStep:
     """Return the step after a listing that shows what is not found by id any more."""
     until = listing.began_at + _LIST_AGAIN
     return Wait(until, ListedLate()) if view.now < until else ListBalancers()
+
+
+def _end_service(view: View, record: BalancerRecord | None) -> AnyStep:
+    """Release the Service, unless another account has a balancer of it: that one needs the finalizer."""
+    listing = get_listing(view)
+    if not isinstance(listing, Listing):
+        return listing
+    other = find_other_account(view, listing)
+    if not other:
+        return _release(view, kept=_find_kept(view, record))
+    if record is None:
+        return Wait(find_next_listing(view), OtherAccount(other))
+    return ReleaseService(left_to=other)
 
 
 def _find_kept(view: View, record: BalancerRecord | None) -> str:

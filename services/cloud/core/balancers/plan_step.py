@@ -9,6 +9,7 @@ from services.cloud.core.balancers.balancer_answers import (
     ABANDON_UNKNOWN,
     View,
     find_next_listing,
+    find_other_account,
     get_balancer,
     get_listing,
     get_own_attempt,
@@ -43,7 +44,7 @@ from services.cloud.core.balancers.plan_adoption import (
     plan_hand_back,
     plan_use,
 )
-from services.cloud.core.balancers.plan_end import list_again, plan_end, plan_lost, plan_removal
+from services.cloud.core.balancers.plan_end import end_tagged, list_again, plan_end, plan_lost, plan_removal
 from services.cloud.core.balancers.step_parts import (
     FOREIGN_ADDRESSES,
     AnyStep,
@@ -71,14 +72,19 @@ def _plan(view: View) -> AnyStep:
     record = read_balancer_record(view.service, view.now)
     is_wanted = is_selected(view.service, view.account) and not view.service.metadata.deletion_timestamp
     if record is not None and record.account != view.account.name:
-        if is_wanted and is_abandoned(view, record):
-            return ReleaseService(abandoned=record.id or ABANDON_UNKNOWN)
-        return Wait(None, OtherAccount(record.account) if is_wanted else NotSelected())
+        return _plan_beside(view, record) if is_wanted else end_tagged(view) or Wait(None, NotSelected())
     if (handing_back := plan_hand_back(view, record)) is not None:
         return handing_back
     if record is None and not is_selected(view.service, view.account) and not is_known(view):
         return plan_lost(view)
     return _plan_present(view, record) if is_wanted else plan_end(view, record)
+
+
+def _plan_beside(view: View, record: BalancerRecord) -> AnyStep:
+    """Another account ends its balancer before this one begins, unless an operator has given it up."""
+    if is_abandoned(view, record):
+        return ReleaseService(abandoned=record.id or ABANDON_UNKNOWN)
+    return Wait(None, OtherAccount(record.account))
 
 
 def _plan_present(view: View, record: BalancerRecord | None) -> AnyStep:
@@ -109,8 +115,15 @@ def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
         if oldest.has_foreign_tags:
             return wait_for_other(view, oldest)
         return RecordBalancer(build_record(view, id=oldest.id))
+    return _plan_new(view, record, listing)
+
+
+def _plan_new(view: View, record: BalancerRecord | None, listing: Listing) -> AnyStep:
+    """No balancer with our tags is listed."""
     if record is not None and (step := prove_unsettled_create(view, record, listing)):
         return step
+    if other := find_other_account(view, listing):
+        return Wait(find_next_listing(view), OtherAccount(other))
     if record is not None and record.id and read_ingress(view.service):
         return WriteStatus(ingress=(), condition=find_condition(view.service))
     create = _plan_create(view)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from libs.clouds.balancers import Balancer, Ingress
 from libs.clouds.instances import Unanswered
-from libs.common.contract.kube_service import CLASS_FINALIZER, LOAD_BALANCER
+from libs.common.contract.kube_service import CLASS_FINALIZER
 from services.cloud.core.balancers.balancer_answers import (
     View,
     find_next_listing,
@@ -126,10 +126,9 @@ def is_own_status(view: View, found: Balancer | None) -> bool:
 def is_known(view: View) -> bool:
     """Whether a balancer of a Service that has no record and does not select this account is ours to end.
 
-    It has our tags, or had them when this process deleted it. Tags do not name the account: that of a live
-    Service may be another account's of the same project.
+    It has our tags, or had them when this process deleted it.
     """
     if list_own(view, view.listing):
-        return view.service.spec.type != LOAD_BALANCER or view.service.metadata.deletion_timestamp is not None
+        return True
     is_deleted = any(number == view.credential.generation for _, number in view.memory.deleted)
     return is_deleted and CLASS_FINALIZER in view.service.metadata.finalizers

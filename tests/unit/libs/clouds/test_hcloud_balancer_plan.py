@@ -39,12 +39,17 @@ from libs.clouds.hcloud.balancers.plan import (
 from libs.clouds.instances import Unanswered
 
 NETWORK = 7
-OWNER = Owner(cluster_uid="cluster-1", service_uid="service-1")
+OWNER = Owner(cluster_uid="cluster-1", service_uid="service-1", account="prod")
 TYPES = {
     name: LoadBalancerType(name, services, targets)
     for name, services, targets in (("lb11", 2, 3), ("lb21", 4, 6))
 }
-LABELS = {"talos-ccm/service-uid": "service-1", "talos-ccm/cluster": "cluster-1"}
+LABELS = {
+    "talos-ccm/service-uid": "service-1",
+    "talos-ccm/cluster": "cluster-1",
+    "talos-ccm/account": "prod",
+}
+WITHOUT_ACCOUNT = {name: text for name, text in LABELS.items() if name != "talos-ccm/account"}
 
 
 class SimBalancer:
@@ -505,11 +510,13 @@ def test_a_hostname_takes_the_place_of_the_addresses_and_an_invalid_field_keeps_
     [
         (LABELS, OWNER, False),
         ({"talos-ccm/service-uid": "service-1"}, None, True),
+        (WITHOUT_ACCOUNT, None, True),
+        ({**LABELS, "talos-ccm/account": "other"}, msgspec.structs.replace(OWNER, account="other"), False),
         ({}, None, False),
         ({**LABELS, "hcloud-ccm/service-uid": "service-1"}, OWNER, True),
     ],
 )
-def test_the_owner_is_in_two_labels(labels: dict[str, str], owner: Owner | None, is_foreign: bool):
+def test_the_owner_is_in_three_labels(labels: dict[str, str], owner: Owner | None, is_foreign: bool):
     balancer = built(a_balancer(labels=labels, protection=Protection(delete=True)))
     assert (balancer.owner, balancer.has_foreign_tags, balancer.is_protected) == (owner, is_foreign, True)
 

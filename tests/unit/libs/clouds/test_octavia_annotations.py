@@ -172,7 +172,7 @@ def make_address(**fields: Any) -> FloatingIp:
     return FloatingIp(**(defaults | fields))
 
 
-OTHER = f"talos-ccm/cluster={ID} talos-ccm/service-uid={ID}"
+OTHER = f"talos-ccm/cluster={ID} talos-ccm/service-uid={ID} talos-ccm/account=prod"
 
 
 @pytest.mark.parametrize(

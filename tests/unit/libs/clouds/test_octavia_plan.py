@@ -38,7 +38,7 @@ from libs.clouds.openstack.balancers.plan import (
 )
 from tests.builders import NOW
 
-OWNER = Owner(cluster_uid="cluster-1", service_uid="service-1")
+OWNER = Owner(cluster_uid="cluster-1", service_uid="service-1", account="prod")
 TAGS = build_tags(OWNER)
 TARGETS = (Target(address="10.0.0.1"), Target(address="10.0.0.2"))
 PLACE = {"subnet-id": "5c1a7b4e-0000-4000-8000-000000000001"}
@@ -235,8 +235,9 @@ def test_an_address_is_created_at_the_port_once():
 
 def test_an_address_of_another_service_is_neither_used_nor_deleted():
     others = (
-        make_address(1, description=build_description(Owner(cluster_uid="cluster-1", service_uid="other"))),
-        make_address(2, description="of a user"),
+        make_address(1, description=build_description(msgspec.structs.replace(OWNER, service_uid="other"))),
+        make_address(2, description=build_description(msgspec.structs.replace(OWNER, account="other"))),
+        make_address(3, description="of a user"),
     )
     observed = observe(desire(80), floating_ips=others)
     assert plan(desire(80), observed) == ["POST /floatingips"]
@@ -288,6 +289,7 @@ def test_a_state_that_allows_no_change_is_shown_by_a_change_that_octavia_rejects
 def test_a_part_of_our_tags_or_a_tag_of_the_native_controller_is_foreign():
     assert not has_foreign_tags((*TAGS, "team-a"))
     assert has_foreign_tags(TAGS[:1])
+    assert has_foreign_tags(TAGS[:2])  # without the account
     assert has_foreign_tags((*TAGS, "kube_service_kubernetes_default_web"))
     assert has_foreign_tags((*TAGS, "talos-ccm/cluster=other"))
     assert read_tags((*TAGS, "talos-ccm/cluster=other")) is None

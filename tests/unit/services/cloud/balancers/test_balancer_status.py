@@ -27,7 +27,6 @@ from services.cloud.core.balancers.balancer_steps import (
     Rejected,
     ReleaseService,
     Settled,
-    UnknownAccount,
     Unready,
     Wait,
     WriteStatus,
@@ -63,7 +62,6 @@ WAITS: list[tuple[Any, str, str]] = [
     (NoWitness(anchor=None), "ProjectNotProven", "no recorded anchor"),
     (ForeignController("tags"), "OtherController", "tags"),
     (OtherAccount("b"), "", "account b"),
-    (UnknownAccount("1"), "", "load balancer 1"),
 ]
 
 
@@ -76,6 +74,7 @@ WAITS: list[tuple[Any, str, str]] = [
         (ReleaseService(), None, ["DeletedLoadBalancer"]),
         (ReleaseService(abandoned="1"), None, ["LoadBalancerAbandoned"]),
         (ReleaseService(kept="1"), None, ["LoadBalancerReleased"]),
+        (ReleaseService(left_to="other"), None, ["LoadBalancerReleased"]),
         (CREATE, WriteSuccess(balancer_id="1"), []),
         (CREATE, REJECTION, ["SyncLoadBalancerFailed"]),
         (CREATE, LOST, ["SyncLoadBalancerFailed"]),

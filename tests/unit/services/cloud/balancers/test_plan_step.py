@@ -32,7 +32,6 @@ from services.cloud.core.balancers.balancer_steps import (
     Rejected,
     ReleaseService,
     Settled,
-    UnknownAccount,
     Unready,
     Wait,
     WriteStatus,
@@ -53,6 +52,7 @@ from tests.balancers import (
     CREDENTIAL,
     NODE,
     OTHER_OWNER,
+    OWNER,
     SILENCE,
     WRITE_SECONDS,
     VersionPlanner,
@@ -73,6 +73,7 @@ RESERVED = BalancerRecord(account="prod", anchor=ANCHOR, create_deadline=DEADLIN
 RECORDED = BalancerRecord(account="prod", anchor=ANCHOR, id="1")
 UNANCHORED = replace(RECORDED, anchor=None)
 BALANCER = make_balancer()
+OF_OTHER_ACCOUNT = make_balancer(owner=replace(OWNER, account="other"))
 FOUND = make_lookup("1", BALANCER)
 MISSING = make_lookup("1", NotFound())
 EMPTY = make_listing()
@@ -107,14 +108,55 @@ def blocked_reason(step: Any) -> str:
         make_service(own_class="other"),
         make_service(kind="ClusterIP"),
         make_service(is_deleting=True),
-        make_service(record=replace(RECORDED, account="other"), is_deleting=True),
-        make_service(record=replace(RECORDED, account="other"), own_class="other"),
-        make_service(record=replace(RECORDED, account="other"), own_class="other", abandon="1"),
     ],
 )
 def test_a_service_that_is_not_this_accounts_is_left_alone(service: Any):
     listing = make_listing(BALANCER)
     assert wait_reason(plan_step(make_view(service, FOUND, listing=listing))) == NotSelected()
+
+
+BESIDE = [
+    make_service(record=replace(RECORDED, account="other"), is_deleting=True),
+    make_service(record=replace(RECORDED, account="other"), own_class="other"),
+    make_service(record=replace(RECORDED, account="other"), own_class="other", abandon="1"),
+]
+
+
+@pytest.mark.parametrize("service", BESIDE)
+def test_of_a_service_with_the_record_of_another_account_only_what_has_our_tags_ends(service: Any):
+    for listing in (None, EMPTY, make_listing(OF_OTHER_ACCOUNT)):
+        view = make_view(service, make_lookup("1", OF_OTHER_ACCOUNT), listing=listing)
+        assert plan_step(view) == Wait(None, NotSelected())
+    assert plan_step(make_view(service, FOUND, listing=make_listing(BALANCER))) == DeleteBalancer("1")
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+@pytest.mark.parametrize("listing", [EMPTY, make_listing(OF_OTHER_ACCOUNT)])
+def test_a_record_that_names_this_account_by_mistake_is_removed_and_the_finalizer_stays(
+    listing: Any, is_deleting: bool
+):
+    service = make_service(record=RECORDED, own_class="other", is_deleting=is_deleting)
+    read = make_lookup("1", OF_OTHER_ACCOUNT)
+    step = plan_step(make_view(service, read, listing=listing))
+    assert step == ReleaseService(left_to="other")
+    given_up = make_service(record=RECORDED, own_class="other", is_deleting=is_deleting, abandon="1")
+    assert plan_step(make_view(given_up, read, listing=listing)) == ReleaseService(abandoned="1")
+
+
+def test_while_another_account_has_a_balancer_nothing_is_created_and_the_finalizer_stays():
+    for service in (make_service(), make_service(finalizer=True, is_deleting=True)):
+        step = plan_step(make_view(service, listing=make_listing(OF_OTHER_ACCOUNT)))
+        assert step == Wait(at(60), OtherAccount("other"))
+    renamed = make_service(abandon="1")  # the other account has another name now
+    step = plan_step(make_view(renamed, listing=make_listing(OF_OTHER_ACCOUNT)))
+    assert step == RecordBalancer(RESERVED)
+    elsewhere = make_listing(make_balancer(owner=replace(OTHER_OWNER, account="other")))
+    assert plan_step(make_view(make_service(), listing=elsewhere)) == RecordBalancer(RESERVED)
+
+
+def test_a_double_is_one_of_this_account():
+    listing = make_listing(BALANCER, replace(OF_OTHER_ACCOUNT, id="2"))
+    assert isinstance(wait_reason(plan_step(make_view(make_recorded(), listing=listing))), Settled)
 
 
 def test_another_account_ends_its_balancer_before_this_one_begins():
@@ -127,15 +169,13 @@ def test_another_account_ends_its_balancer_before_this_one_begins():
 
 CLASSES = {"ours": "talos-ccm/prod", "other": "talos-ccm/other", "none": None}
 RECORDS = {"ours": RECORDED, "other": replace(RECORDED, account="other"), "none": None}
-# classes and records
-KEPT_WHILE_IT_LIVES = {("ours", "ours"), ("ours", "none"), ("other", "none"), ("none", "none")}
 
 
 @pytest.mark.parametrize("is_deleting", [False, True])
 @pytest.mark.parametrize("kind", ["LoadBalancer", "ClusterIP"])
 @pytest.mark.parametrize("record", RECORDS)
 @pytest.mark.parametrize("own_class", CLASSES)
-def test_a_tagged_balancer_ends_only_where_it_can_be_no_live_one_of_another_account(
+def test_a_balancer_with_our_tags_ends_unless_the_service_lives_and_selects_us(
     own_class: str, record: str, kind: str, is_deleting: bool
 ):
     service = make_service(
@@ -145,20 +185,18 @@ def test_a_tagged_balancer_ends_only_where_it_can_be_no_live_one_of_another_acco
         is_deleting=is_deleting,
         finalizer=True,
     )
-    is_live = kind == "LoadBalancer" and not is_deleting
-    is_kept = record == "other" or (is_live and (own_class, record) in KEPT_WHILE_IT_LIVES)
+    is_kept = kind == "LoadBalancer" and not is_deleting and own_class == "ours"
     step = plan_step(make_view(service, FOUND, listing=make_listing(BALANCER)))
     assert (step == DeleteBalancer("1")) is not is_kept, step
     assert isinstance(step, DeleteBalancer | Wait | RecordBalancer | WriteStatus), step
 
 
 @pytest.mark.parametrize("own_class", ["talos-ccm/other", None])
-def test_a_live_service_without_record_waits_and_names_its_balancer(own_class: str | None):
+def test_a_live_service_of_another_class_without_record_loses_what_has_our_tags(own_class: str | None):
     service = make_service(own_class=own_class, finalizer=True)
     view = make_view(service, FOUND, listing=make_listing(BALANCER))
-    step = plan_step(view)
-    assert step == Wait(find_next_listing(view), UnknownAccount("1"))
-    outdated = replace(view, listing=make_listing(BALANCER, at_second=-61))
+    assert plan_step(view) == DeleteBalancer("1")
+    outdated = replace(view, lookups={}, listing=make_listing(BALANCER, at_second=-61))
     assert plan_step(outdated) == ListBalancers()
     assert plan_step(replace(view, listing=EMPTY)).reason == NotSelected()  # type: ignore[union-attr]
 
