@@ -1,10 +1,10 @@
 """Options that several commands share: access to Kubernetes, Talos and NATS, and the output format."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 import msgspec
@@ -14,8 +14,6 @@ from libs.common.settings.command_line import parse_list
 
 CommandFunction = Callable[..., Any]
 Option = Callable[[CommandFunction], CommandFunction]
-
-Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 class FilePath(click.Path):
@@ -50,16 +48,25 @@ def parse_seconds(text: str) -> float:
         raise click.BadParameter(f"{text!r} is not {error}") from None
 
 
-def read_service_settings(kind: type[Settings], flags: Mapping[str, str]) -> Settings:
-    """Return the settings of a service that runs with these flags; "" = not given. Raises UsageError."""
-    from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415 - `--help` need not load it
-    from libs.common.settings.read_settings import validate_settings  # noqa: PLC0415
+def service_flag(service: str, name: str, metavar: str, *, help_text: str = "") -> Option:
+    """Return the option with the value of a service's flag of that name; "" = not given."""
+    text = f"Value of the same flag of {service}. {help_text}Default: that of the running {service}."
+    return click.option(f"--{name}", metavar=metavar, default="", help=text)
 
-    arguments = [f"--{name}={text}" for name, text in flags.items() if text]
-    read, mistakes = validate_settings([kind], arguments, {}, config=CloudConfig())
-    if mistakes:
-        raise click.UsageError("\n".join(mistakes))
-    return read.get(kind)
+
+def pop_flags(values: dict[str, Any], names: tuple[str, ...], kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Remove the flags of a service from the values of a command, and return them by their names.
+
+    Raises UsageError for values that the service rejects.
+    """
+    from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415 - for `--help`
+
+    flags = {name: values.pop(name.replace("-", "_")) for name in names}
+    try:
+        read_service_settings(kind, flags)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return flags
 
 
 def _parse_servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:

@@ -189,14 +189,17 @@ def choose_installation(found: Sequence[Installation], namespace: str, release: 
 
 def _parse_process(workload: Workload) -> Process | None:
     for container in workload.pod.containers:
-        module = next(filter(None, map(_SERVICE.fullmatch, container.command)), None)
-        if module is not None and (services := tuple(_list_services(container, module["name"]))):
+        if services := tuple(list_services(container)):
             return Process(workload=workload, container=container, services=services)
     return None
 
 
-def _list_services(container: Container, name: str | None) -> Iterator[ServiceSpec]:
-    """Yield the service of that name, or without a name all that the flags select; and cloud accounts."""
+def list_services(container: Container) -> Iterator[ServiceSpec]:
+    """Yield the services of the container, by its command; of all services those that its flags select."""
+    module = next(filter(None, map(_SERVICE.fullmatch, container.command)), None)
+    if module is None:
+        return
+    name = module["name"]
     for spec in NAMED_SERVICES:
         if name == spec.service or (
             name is None

@@ -57,15 +57,19 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         """Whether all services run in one process, which publishes no visible messages."""
         return isinstance(self.flow, FlowUnavailable) and self.flow.is_all_in_one
 
-    def get_ownership(self, controller: str) -> Ownership:
-        """Return the Nodes of a controller by the file, as far as it can be parsed; else all Nodes."""
+    @property
+    def cloud_config(self) -> CloudConfig:
+        """Return the content of the file as far as it can be parsed; empty without a file."""
         if not isinstance(self.config, ConfigFile):
-            return Ownership()
+            return CloudConfig()
         try:
-            config = parse_cloud_config(self.config.text, self.config.source)
+            return parse_cloud_config(self.config.text, self.config.source)
         except CloudConfigError as error:
-            config = error.read or CloudConfig()
-        return config.ownership.for_controller(controller)
+            return error.read or CloudConfig()
+
+    def get_ownership(self, controller: str) -> Ownership:
+        """Return the Nodes of a controller by the file; all Nodes if it does not say."""
+        return self.cloud_config.ownership.for_controller(controller)
 
     @property
     def flow_snapshot(self) -> FlowSnapshot | None:

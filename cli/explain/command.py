@@ -21,17 +21,6 @@ _LIFECYCLE_FLAGS = (
 )
 
 
-def _service_flag(service: str, name: str, metavar: str, default: str = "") -> access_options.Option:
-    """Return the option with the value of a service's flag of that name."""
-    text = f"Value of the same flag of {service}."
-    return click.option(f"--{name}", metavar=metavar, default=default, show_default=bool(default), help=text)
-
-
-def _pop_flags(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
-    """Remove the flags of a service from the values of a command, and return them by their names."""
-    return {name: values.pop(name.replace("-", "_")) for name in names}
-
-
 class _ExplainGroup(click.Group):
     """A group that suggests the subcommand for a name without one."""
 
@@ -62,6 +51,7 @@ def explain() -> None:
     "--node", "of_node", is_flag=True, help="NAME is the name of a node: explain its newest request."
 )
 @access_options.KUBERNETES_OPTIONS
+@access_options.CHART_OPTIONS
 @access_options.TALOS_OPTIONS
 @click.option(
     "--all-machines",
@@ -74,19 +64,18 @@ def explain() -> None:
     is_flag=True,
     help="Decide as csr does if metadata runs with --without-talos: query no machine.",
 )
-@_service_flag("csr", "csr-allowed-networks", "NETWORK,...")
-@click.option(
-    "--service-cluster-ip-range",
-    default="",
-    metavar="NETWORK,...",
-    help="Service networks of the cluster, in which no node may have an address: the value of the same "
-    "flag of csr. Default: queried from a control plane through Talos.",
+@access_options.service_flag("csr", "csr-allowed-networks", "NETWORK,...")
+@access_options.service_flag(
+    "csr",
+    "service-cluster-ip-range",
+    "NETWORK,...",
+    help_text="Without it, a control plane is queried for the service networks through Talos. ",
 )
-@_service_flag("csr", "csr-min-expiration", "DURATION")
-@_service_flag("csr", "csr-max-expiration", "DURATION")
+@access_options.service_flag("csr", "csr-min-expiration", "DURATION")
+@access_options.service_flag("csr", "csr-max-expiration", "DURATION")
 @access_options.cloud_config_option(
-    "Path to the --cloud-config file, which configures ownership; - is standard input. Default: all Nodes "
-    "are managed."
+    "Path to the --cloud-config file, which configures ownership; - is standard input. Default: the "
+    "ConfigMap of the chart."
 )
 @access_options.output_option()
 def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
@@ -113,7 +102,8 @@ def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
     with run_command(_PROGRESS):
         import msgspec  # noqa: PLC0415
 
-        from cli.explain.csr.from_cluster import (  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415 - for `--help`
+        from cli.explain.csr.from_cluster import (  # noqa: PLC0415
             RequestQuery,
             gather_request_evidence,
         )
@@ -124,17 +114,14 @@ def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
         from cli.explain.csr.request_explanation import explain_request  # noqa: PLC0415
         from cli.lines import print_result  # noqa: PLC0415
         from cli.render.compiled_config import read_config  # noqa: PLC0415
-        from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
-        from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
         from services.csr.settings import CsrSettings  # noqa: PLC0415
 
-        settings = access_options.read_service_settings(CsrSettings, _pop_flags(source, _CSR_FLAGS))
+        flags = access_options.pop_flags(source, _CSR_FLAGS, CsrSettings)
+        file = read_config(cloud_config).document if cloud_config else None
+        evidence = gather_request_evidence(RequestQuery(**source), file)
+        settings = read_service_settings(CsrSettings, flags, evidence.container)
         services = settings.service_cluster_ip_range or None
         policy = msgspec.structs.replace(settings.policy, service_networks=services)
-        file = read_config(cloud_config).document if cloud_config else CloudConfig()
-        evidence = gather_request_evidence(
-            RequestQuery(**source), file.ownership.for_controller(CSR_APPROVAL)
-        )
         explanation = explain_request(evidence, policy)
         lines = format_request_explanation(explanation, evidence.at)
         print_result(output, lines, request_explanation_to_json(explanation))
@@ -147,10 +134,10 @@ def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
 @access_options.CHART_OPTIONS
 @access_options.LEASE_OPTIONS
 @access_options.TALOS_OPTIONS
-@click.option("--delete-preempted-gcp-spot", is_flag=True, help="Set it if lifecycle has the same flag.")
-@_service_flag("lifecycle", "lifecycle-not-ready-time", "DURATION", "5m")
-@_service_flag("lifecycle", "lifecycle-evidence-time", "DURATION", "10m")
-@_service_flag("lifecycle", "lifecycle-start-grace", "DURATION", "10m")
+@access_options.service_flag("lifecycle", "delete-preempted-gcp-spot", "true|false")
+@access_options.service_flag("lifecycle", "lifecycle-not-ready-time", "DURATION")
+@access_options.service_flag("lifecycle", "lifecycle-evidence-time", "DURATION")
+@access_options.service_flag("lifecycle", "lifecycle-start-grace", "DURATION")
 @click.option("--without-talos", is_flag=True, help="Query no machine; use only Kubernetes and NATS.")
 @access_options.cloud_config_option(
     "Path to the --cloud-config file of the services, with rules and ownership. Default: the ConfigMap of "
@@ -183,7 +170,11 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command(_PROGRESS):
-        from cli.explain.node.from_cluster import (  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.running_settings import (  # noqa: PLC0415 - `--help` need not load it
+            find_container,
+            read_service_settings,
+        )
+        from cli.explain.node.from_cluster import (  # noqa: PLC0415
             NodeQuery,
             gather_node_evidence,
         )
@@ -194,13 +185,15 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
         )
         from cli.lines import print_result  # noqa: PLC0415
         from cli.render.compiled_config import read_config  # noqa: PLC0415
+        from libs.common.contract.services import LIFECYCLE  # noqa: PLC0415
         from services.lifecycle.settings import LifecycleSettings  # noqa: PLC0415
 
         file = read_config(cloud_config) if cloud_config else None
-        source["delete_preempted_gcp_spot"] = str(source["delete_preempted_gcp_spot"]).lower()
-        flags = _pop_flags(source, _LIFECYCLE_FLAGS)
-        policy = access_options.read_service_settings(LifecycleSettings, flags).deletion_policy
-        explanation = explain_node_evidence(gather_node_evidence(NodeQuery(**source), file), policy)
+        flags = access_options.pop_flags(source, _LIFECYCLE_FLAGS, LifecycleSettings)
+        evidence = gather_node_evidence(NodeQuery(**source), file)
+        running = find_container(evidence.snapshot.pods, LIFECYCLE)
+        policy = read_service_settings(LifecycleSettings, flags, running).deletion_policy
+        explanation = explain_node_evidence(evidence, policy)
         lines = format_explanation(explanation, explanation.evidence.at)
         print_result(output, lines, node_explanation_to_json(explanation))
         sys.exit(explanation.exit_status)

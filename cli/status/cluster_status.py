@@ -1,8 +1,7 @@
 """The cluster status: the state of every part, the problems, and the unavailable parts. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 import msgspec
 
@@ -22,13 +21,10 @@ from cli.status.components import (
     list_consumer_statuses,
     list_service_statuses,
 )
-from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
+from cli.status.ipam.ipam_status import IPAM_FLAGS, IpamStatus, assess_pod_cidrs, build_ipam_status
 from cli.status.nodes import NodesStatus, RequestsStatus, summarize_nodes, summarize_requests
 from libs.common.contract.controllers import CLOUD_NODE
-from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
-from services.ipam.core.effective_networks import NetworkFlags
-
-_QUARANTINE: Final = timedelta(minutes=10)  # default of ipam; only the number of quarantined blocks is shown
+from libs.common.contract.events import DeadLetter
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -133,24 +129,12 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
 
 
 def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
-    """Return the IPAM status; its pools are those of the cluster networks that metadata published."""
-    claims, flow, nodes = snapshot.claims, snapshot.flow_snapshot, list_known(snapshot.nodes)
-    if isinstance(claims, Unavailable):
+    if isinstance(snapshot.claims, Unavailable):
         return None
-    networks = flow.networks.event if flow and flow.networks else None
-    flags = NetworkFlags()
-    if isinstance(networks, ClusterNetworksObserved):
-        flags = NetworkFlags(
-            cluster_cidrs=networks.pod_cidrs,
-            mask_size_ipv4=networks.node_cidr_mask_size_ipv4 or 0,
-            mask_size_ipv6=networks.node_cidr_mask_size_ipv6 or 0,
-        )
     try:
-        pools = resolve_pools(flags, (), read_pages(claims.after))
-    except ValueError:
-        # these networks come from a machine config, not from flags; `status ipam` takes ipam's flags
-        pools = ()
-    return build_ipam_status(claims, nodes, pools, at=snapshot.at, quarantine=_QUARANTINE)
+        return assess_pod_cidrs(snapshot, snapshot.claims, dict.fromkeys(IPAM_FLAGS, ""))
+    except ValueError:  # such networks come from a machine config, and ipam reports them
+        return build_ipam_status(snapshot.claims, list_known(snapshot.nodes), (), at=snapshot.at)
 
 
 def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:

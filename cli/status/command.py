@@ -1,7 +1,6 @@
 """The click commands `talos-ccm status` and `talos-ccm status ipam`."""
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from click.core import ParameterSource
 
 from cli import access_options
 from cli.command_exit import run_command
-from libs.common.settings.command_line import parse_list
 
 _MAX_SECONDS = 360_000_000  # a timedelta of this size can still be added to a date
 
@@ -28,10 +26,6 @@ def _reject_ignored_options(context: click.Context) -> None:
         if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
             name = parameter.opts[0]
             raise click.UsageError(f"{name} must follow the subcommand {context.invoked_subcommand}")
-
-
-def _split_values(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    return parse_list(",".join(texts))
 
 
 @click.group(
@@ -90,57 +84,24 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
 @status.command(short_help="Show pod CIDR pools, allocations and conflicts.")
 @click.option("--nodes", "with_nodes", is_flag=True, help="List the pod CIDRs and claims of each Node.")
 @access_options.KUBERNETES_OPTIONS
-@click.option(
-    "--cluster-cidr",
-    "cluster_cidrs",
-    multiple=True,
-    callback=_split_values,
-    metavar="NETWORK,...",
-    help="Pod networks, as for ipam, which may also read them from Talos. Without this flag and "
-    "without pools in --cloud-config, the number of blocks is unknown.",
+@access_options.CHART_OPTIONS
+@access_options.service_flag("ipam", "cluster-cidr", "NETWORK,...")
+@access_options.service_flag("ipam", "node-cidr-mask-size", "BITS")
+@access_options.service_flag("ipam", "node-cidr-mask-size-ipv4", "BITS")
+@access_options.service_flag("ipam", "node-cidr-mask-size-ipv6", "BITS")
+@access_options.service_flag("ipam", "pod-cidr-quarantine", "DURATION")
+@access_options.cloud_config_option(
+    "Path to the --cloud-config file of ipam, with the pools. Default: the ConfigMap of the chart."
 )
-@click.option(
-    "--cloud-config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Path to the --cloud-config file of ipam.",
-)
-@click.option(
-    "--node-cidr-mask-size",
-    "mask_size",
-    type=int,
-    default=0,
-    metavar="BITS",
-    help="Mask size of both IP families, as for ipam. Default of all three flags: the mask size of "
-    "most claims, else 24 and 80.",
-)
-@click.option("--node-cidr-mask-size-ipv4", "mask_size_ipv4", type=int, default=0, metavar="BITS")
-@click.option("--node-cidr-mask-size-ipv6", "mask_size_ipv6", type=int, default=0, metavar="BITS")
-@click.option(
-    "--pod-cidr-quarantine",
-    "quarantine",
-    callback=_parse_seconds,
-    default="10m",
-    show_default=True,
-    metavar="DURATION",
-    help="Quarantine of a released block, as for ipam.",
-)
+@access_options.NATS_OPTIONS
 @access_options.output_option("Output format. json always lists the Nodes.")
-def ipam(
-    *,
-    with_nodes: bool,
-    kubeconfig: Path | None,
-    context: str,
-    cloud_config: Path | None,
-    quarantine: float,
-    output: str,
-    **flags: Any,
-) -> None:
+def ipam(*, with_nodes: bool, cloud_config: Path | None, output: str, **source: Any) -> None:
     """Show pod CIDR pools with their used, free and quarantined blocks, the pod CIDRs of Nodes, and
     conflicts.
 
     The command lists all Nodes and the claims of ipam (ConfigMaps
-    kube-node-lease/talos-ccm-pod-cidrs-*). Nothing is changed.
+    kube-node-lease/talos-ccm-pod-cidrs-*). Without pools in the file and without --cluster-cidr, the pod
+    networks are those that metadata has read from Talos. Nothing is changed.
 
     \b
     Exit status:
@@ -151,25 +112,16 @@ def ipam(
 
     \b
     Examples:
-      talos-ccm status ipam --cluster-cidr 10.244.0.0/16,fd00:10:244::/48
-      talos-ccm status ipam --cloud-config ccm-config.yaml --nodes
+      talos-ccm status ipam --nodes
+      talos-ccm status ipam --cloud-config ccm-config.yaml
       talos-ccm status ipam -o json | jq '.conflicts[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Reading the cluster"):
         from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.status.ipam.ipam_status import IPAM_FLAGS  # noqa: PLC0415
         from cli.status.run_status import show_ipam_status  # noqa: PLC0415
-        from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
+        from services.ipam.settings import IpamSettings  # noqa: PLC0415
 
-        networks = NetworkFlags(**flags)
-        if mistakes := validate_network_flags(networks):
-            raise click.UsageError("\n".join(mistakes))
-        query = ClusterQuery(kubeconfig=kubeconfig, context=context)
-        status = show_ipam_status(
-            query,
-            networks,
-            cloud_config,
-            quarantine=timedelta(seconds=quarantine),
-            with_nodes=with_nodes,
-            output=output,
-        )
-        sys.exit(status)
+        flags = access_options.pop_flags(source, IPAM_FLAGS, IpamSettings)
+        query = ClusterQuery(**source)
+        sys.exit(show_ipam_status(query, flags, cloud_config, with_nodes=with_nodes, output=output))

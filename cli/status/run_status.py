@@ -3,9 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,16 +24,14 @@ from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, get_width, print_error, print_lines, print_result
 from cli.progress import PROGRESS
 from cli.status.cluster_status import ClusterStatus, build_status
-from cli.status.ipam.ipam_status import build_ipam_status, read_pages, resolve_pools
+from cli.status.ipam.ipam_status import assess_pod_cidrs
 from cli.status.ipam.text import format_ipam_status
 from cli.status.text import format_status
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.contract.controllers import NODE_IPAM
 from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import ApiObject
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
-from services.ipam.core.effective_networks import NetworkFlags
 from services.lifecycle.core.evidence import is_not_ready
 
 # Limit for each kind of Nodes, and for requests, whose last messages are queried.
@@ -144,10 +141,9 @@ def _redraw(console: Console, lines: Iterable[Line]) -> None:
 
 def show_ipam_status(
     query: ClusterQuery,
-    flags: NetworkFlags,
+    flags: Mapping[str, str],
     cloud_config: Path | None,
     *,
-    quarantine: timedelta,
     with_nodes: bool,
     output: str,
 ) -> int:
@@ -157,29 +153,26 @@ def show_ipam_status(
     """
     file = _read_cloud_config(cloud_config)
     snapshot = run_gathering(_read_claims(query))
-    nodes, claims = require(snapshot.nodes), snapshot.claims
-    if isinstance(claims, Unavailable):
-        raise ClusterUnavailable(f"the Kubernetes API request failed: {claims.reason}")
+    if isinstance(snapshot.claims, Unavailable):
+        raise ClusterUnavailable(f"the Kubernetes API request failed: {snapshot.claims.reason}")
     try:
-        pools = resolve_pools(flags, file.pools, read_pages(claims.after))
+        found = assess_pod_cidrs(snapshot, snapshot.claims, flags, file)
     except ValueError as error:
         raise ClusterUnavailable(str(error)) from error
-    ownership = file.ownership.for_controller(NODE_IPAM)
-    found = build_ipam_status(
-        claims, nodes, pools, at=snapshot.at, quarantine=quarantine, ownership=ownership
-    )
     print_result(output, format_ipam_status(found, with_nodes=with_nodes, width=get_width()), found)
     return found.exit_status
 
 
 async def _read_claims(query: ClusterQuery) -> ClusterSnapshot:
     async with open_kube_client(query.kubeconfig, query.context, command="status") as kube:
-        return await read_cluster(kube, query, "nodes", "claims")
+        snapshot = await read_cluster(kube, query, "nodes", "claims", "pods", "config")
+        require(snapshot.nodes)
+        return msgspec.structs.replace(snapshot, flow=await query_flow(kube, query, snapshot.pods))
 
 
-def _read_cloud_config(path: Path | None) -> CloudConfig:
+def _read_cloud_config(path: Path | None) -> CloudConfig | None:
     if path is None:
-        return CloudConfig()
+        return None
     config = parse_config_file(read_config_file(path), path)
     if isinstance(config, CloudConfigError):
         raise ClusterUnavailable("\n".join(config.mistakes)) from config

@@ -152,8 +152,8 @@ def test_views_query_nothing():
 
 def test_status_ipam_uses_the_code_of_ipam():
     imported = {name for source in sources("cli/status") for name in imported_services(source)}
-    modules = ("pages.decode_page", "pool_usage.measure_usage", "effective_networks.validate_network_flags")
-    assert {f"services.ipam.core.{name}" for name in modules} <= imported
+    modules = ("core.pages.decode_page", "core.pool_usage.measure_usage", "settings.IpamSettings")
+    assert {f"services.ipam.{name}" for name in modules} <= imported
     assert {name.split(".")[1] for name in imported} == {"ipam", "cloud", "lifecycle"}  # those of accounts
 
 

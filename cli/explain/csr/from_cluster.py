@@ -12,13 +12,18 @@ from cli.cluster.kube_reader import ClusterUnavailable, get_object, list_all, ru
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require
+from cli.cluster.running_settings import find_container
+from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import Unavailable
 from cli.explain.csr.request_evidence import (
     RequestEvidence,
     find_claimants,
     list_contested_addresses,
 )
-from libs.common.cloud_config.model import Ownership
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.node import trim_node
+from libs.common.contract.services import CSR, METADATA
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi, raise_unreadable
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.objects import SERVICE_CIDRS
@@ -31,31 +36,29 @@ from services.metadata.machines.query_machine import QueryFailure
 _NETWORKS_SECONDS: Final = 5.0
 
 
-class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
+class RequestQuery(ClusterQuery, frozen=True, kw_only=True):
     """The request to explain, with credentials and addresses."""
 
     name: str
     of_node: bool = False  # `name` is a node; its newest request is explained
-    kubeconfig: Path | None = None
-    context: str = ""
     talosconfig: Path | None = None
     talos_endpoints: str = ""
     without_talos: bool = False
     all_machines: bool = False
 
 
-def gather_request_evidence(source: RequestQuery, ownership: Ownership) -> RequestEvidence:
+def gather_request_evidence(source: RequestQuery, file: CloudConfig | None) -> RequestEvidence:
     """Return the evidence; reads only: lists from Kubernetes, and queries machines as metadata does.
 
-    `ownership` is that of csr. Raises ClusterUnavailable.
+    `file` is the --cloud-config; None = that of the chart's ConfigMap. Raises ClusterUnavailable.
     """
-    return msgspec.structs.replace(run_gathering(_gather(source)), ownership=ownership)
+    return run_gathering(_gather(source, file))
 
 
-async def _gather(source: RequestQuery) -> RequestEvidence:
+async def _gather(source: RequestQuery, file: CloudConfig | None) -> RequestEvidence:
     async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
-        evidence = await _gather_kubernetes(kube, source)
-    if source.without_talos or find_ignore(evidence.csr.signing_request) or evidence.node is None:
+        evidence = await _gather_kubernetes(kube, source, file)
+    if evidence.without_talos or find_ignore(evidence.csr.signing_request) or evidence.node is None:
         return evidence
     try:
         machines = open_talos_client(source.talosconfig, source.talos_endpoints)
@@ -67,8 +70,10 @@ async def _gather(source: RequestQuery) -> RequestEvidence:
         await machines.close()
 
 
-async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvidence:
-    snapshot = await read_cluster(kube, ClusterQuery(), "nodes", "requests")
+async def _gather_kubernetes(
+    kube: KubeApi, source: RequestQuery, file: CloudConfig | None
+) -> RequestEvidence:
+    snapshot = await read_cluster(kube, source, "nodes", "requests", "pods", "config")
     requests = require(snapshot.requests)
     filed = find_newest(one for one in requests if one.node_name == source.name)
     if not source.of_node:
@@ -91,11 +96,26 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
         csr=filed,
         requests=tuple(one for one in requests if one.node_name == filed.node_name),
         nodes=tuple(map(trim_node, require(snapshot.nodes))),
-        without_talos=source.without_talos,
+        without_talos=source.without_talos or _runs_without_talos(snapshot),
         endpoint=await _read_endpoint(kube),
         service_cidrs=await _list_service_cidrs(kube),
         at=snapshot.at,
+        ownership=(file or snapshot.cloud_config).ownership.for_controller(CSR_APPROVAL),
+        container=find_container(snapshot.pods, CSR),
+        unavailable_parts=tuple(
+            f"{name}: {part.reason}"
+            for name, part in (
+                ("flags of csr", snapshot.pods),
+                ("--cloud-config of the chart", () if file else snapshot.config),
+            )
+            if isinstance(part, Unavailable)
+        ),
     )
+
+
+def _runs_without_talos(snapshot: ClusterSnapshot) -> bool:
+    container = find_container(snapshot.pods, METADATA)
+    return container is not None and container.is_switched_on("without-talos")
 
 
 async def _list_service_cidrs(kube: KubeApi) -> tuple[str, ...] | None:

@@ -49,6 +49,8 @@ def format_request_explanation(explanation: RequestExplanation, now: datetime) -
     yield from _format_decision(explanation)
     for number, each in enumerate(suggest_actions(explanation)):
         yield format_field("" if number else "Action", each)
+    for each in explanation.unavailable_parts:
+        yield format_field("Unavailable", quote(each), "cyan")
 
 
 def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
@@ -148,4 +150,5 @@ def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, An
             "reason": explanation.reason,
         },
         "advice": list(suggest_actions(explanation)),
+        "unavailable": explanation.unavailable_parts,
     }

@@ -7,6 +7,7 @@ import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.described_node import DescribedNode, make_unreachable
+from cli.cluster.kube_objects import Container
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
@@ -39,6 +40,8 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     service_networks: tuple[str, ...] | None = None  # as a control plane reports them; None: unknown
     service_cidrs: tuple[str, ...] | None = ()  # of ServiceCIDR objects; None: they cannot be listed
     ownership: Ownership = Ownership()  # csr's section of the --cloud-config file
+    container: Container | None = None  # that runs csr; None: none is known
+    unavailable_parts: tuple[str, ...] = ()  # the settings of csr that could not be read, with the reason
     at: datetime
 
     @property

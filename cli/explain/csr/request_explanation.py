@@ -56,6 +56,7 @@ class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
     verdict: RequestVerdict  # by the checks, now
     check: str = ""  # the deciding check
     reason: str
+    unavailable_parts: tuple[str, ...] = ()  # the settings of csr that could not be read
 
     @property
     def exit_status(self) -> int:
@@ -97,6 +98,7 @@ def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> Reques
         verdict=verdict,
         check=check,
         reason=reason,
+        unavailable_parts=evidence.unavailable_parts,
     )
 
 

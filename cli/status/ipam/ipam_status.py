@@ -1,13 +1,16 @@
 """IPAM status: pools, podCIDRs of Nodes, quarantined blocks and conflicts. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from cli.cluster.snapshot import ClaimPages
+from cli.cluster.running_settings import find_container, read_service_settings
+from cli.cluster.snapshot import ClaimPages, ClusterSnapshot
+from cli.cluster.unavailable import list_known
+from cli.inside.flow_snapshot import FlowSnapshot
 from cli.status.ipam.pod_cidrs import (
     ClaimConflict,
     ClaimedBlock,
@@ -16,9 +19,11 @@ from cli.status.ipam.pod_cidrs import (
     list_pod_cidrs,
     why_invalid,
 )
-from libs.common.cloud_config.model import Ownership
+from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.controllers import NODE_IPAM
+from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.networks import (
     Family,
     Network,
@@ -30,6 +35,7 @@ from libs.common.contract.networks import (
     parse_network,
 )
 from libs.common.contract.node import Node
+from libs.common.contract.services import IPAM
 from libs.common.kube.objects import ConfigMap
 from services.ipam.core.effective_networks import NetworkFlags
 from services.ipam.core.pages import (
@@ -41,8 +47,17 @@ from services.ipam.core.pages import (
 )
 from services.ipam.core.pool_usage import end_quarantine, measure_usage
 from services.ipam.core.pools import DEFAULT_POOL, PodNetworks, Pool
+from services.ipam.settings import IpamSettings
 
 _DEFAULT_OWNERSHIP: Final = Ownership()
+_DEFAULT_SETTINGS: Final = IpamSettings()
+IPAM_FLAGS: Final = (
+    "cluster-cidr",
+    "node-cidr-mask-size",
+    "node-cidr-mask-size-ipv4",
+    "node-cidr-mask-size-ipv6",
+    "pod-cidr-quarantine",
+)
 
 
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -97,13 +112,47 @@ def read_pages(stored: Iterable[ConfigMap]) -> tuple[Page, ...]:
     return tuple(page for page in map(decode_page, stored) if isinstance(page, Page))
 
 
+def assess_pod_cidrs(
+    snapshot: ClusterSnapshot, stored: ClaimPages, given: Mapping[str, str], file: CloudConfig | None = None
+) -> IpamStatus:
+    """Return the status by flags and file of ipam; `given` and `file` override those in the cluster.
+
+    Without pools and --cluster-cidr, the networks are those that metadata published. Raises ValueError.
+    """
+    file = file or snapshot.cloud_config
+    settings = read_service_settings(IpamSettings, given, find_container(snapshot.pods, IPAM))
+    flags = _add_published_networks(settings.network_flags, snapshot.flow_snapshot)
+    return build_ipam_status(
+        stored,
+        list_known(snapshot.nodes),
+        resolve_pools(flags, file.pools, read_pages(stored.after)),
+        at=snapshot.at,
+        quarantine=settings.quarantine,
+        ownership=file.ownership.for_controller(NODE_IPAM),
+    )
+
+
+def _add_published_networks(flags: NetworkFlags, flow: FlowSnapshot | None) -> NetworkFlags:
+    networks = flow.networks.event if flow and flow.networks else None
+    if not isinstance(networks, ClusterNetworksObserved):
+        return flags
+    masks = (networks.node_cidr_mask_size_ipv4, networks.node_cidr_mask_size_ipv6)
+    ipv4, ipv6 = (0, 0) if flags.mask_size else masks
+    return msgspec.structs.replace(
+        flags,
+        cluster_cidrs=flags.cluster_cidrs or networks.pod_cidrs,
+        mask_size_ipv4=flags.mask_size_ipv4 or ipv4 or 0,
+        mask_size_ipv6=flags.mask_size_ipv6 or ipv6 or 0,
+    )
+
+
 def build_ipam_status(
     stored: ClaimPages,
     nodes: Sequence[Node],
     pools: Sequence[Pool],
     *,
     at: datetime,
-    quarantine: timedelta,
+    quarantine: timedelta = _DEFAULT_SETTINGS.quarantine,
     ownership: Ownership = _DEFAULT_OWNERSHIP,
 ) -> IpamStatus:
     """Return the status at one moment. `quarantine` is ipam's quarantine period."""

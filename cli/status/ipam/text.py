@@ -18,7 +18,8 @@ _FIELD: Final = 11  # columns
 _MOST: Final = 20  # maximum lines of conflicts of one kind, and of quarantined blocks
 _EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two
 _NO_POOLS: Final = (
-    "The number of blocks is unknown: set --cluster-cidr, or --cloud-config with the pools, as for ipam."
+    "The number of blocks is unknown: no pools, --cluster-cidr or published networks were found. Set "
+    "--cluster-cidr."
 )
 _STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
     "claimed": ("claimed", ""),

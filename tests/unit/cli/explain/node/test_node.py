@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from cli.cluster.described_node import DescribedNode
-from cli.explain.command import node as node_command
+from cli.cluster.kube_objects import Container, PodSpec
+from cli.cluster.pods import Pod
+from cli.cluster.running_settings import find_container, read_service_settings
 from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
@@ -27,9 +29,8 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
-from libs.common.contract.services import IPAM
-from libs.common.go_values import parse_duration
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, ObjectMeta, Taint
+from libs.common.contract.services import IPAM, LIFECYCLE
 from services.lifecycle.core.decide import Delete, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.core.evidence import (
     LIFECYCLE_LABEL,
@@ -386,12 +387,22 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
     ]
 
 
-def test_the_terms_are_lifecycles_own_unless_others_are_given():
-    usual = {option.name: option.default for option in node_command.params}
-    settings = LifecycleSettings()
-    for name, seconds in (
-        ("lifecycle_not_ready_time", settings.not_ready_seconds),
-        ("lifecycle_evidence_time", settings.evidence_seconds),
-        ("lifecycle_start_grace", settings.grace_seconds),
-    ):
-        assert parse_duration(str(usual[name])) == seconds
+def test_the_terms_are_those_of_the_running_lifecycle_unless_others_are_given():
+    def read(pods: tuple[Pod, ...], given: str = "") -> float:
+        flags = {"lifecycle-not-ready-time": given, "lifecycle-evidence-time": ""}
+        return read_service_settings(
+            LifecycleSettings, flags, find_container(pods, LIFECYCLE)
+        ).not_ready_seconds
+
+    def pod(command: str, *flags: str) -> Pod:
+        container = Container(name="c", command=("python", "-m", command), args=("--v=4", *flags))
+        return Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(containers=(container,)))
+
+    short = "--lifecycle-not-ready-time=30s"
+    separate, labeler = pod("services.lifecycle", short), pod("services.labeler", short)
+    whole = pod("services", "--controllers=*,cloud-node-lifecycle", "--lifecycle-not-ready-time", "40s")
+    assert read((labeler, separate)) == 30
+    assert read((whole,)) == 40
+    assert read((labeler, pod("services", short))) == 300, "no lifecycle runs"
+    assert read((separate,), "1m") == 60
+    assert read((pod("services.lifecycle", "--lifecycle-not-ready-time=soon"),)) == 300, "it cannot start"

@@ -10,13 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.snapshot import ClaimPages
-from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
+from cli.cluster.kube_objects import Container, PodSpec
+from cli.cluster.pods import Pod
+from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
+from cli.inside.flow_snapshot import FlowSnapshot, LastMessage
+from cli.status.ipam.ipam_status import (
+    IPAM_FLAGS,
+    IpamStatus,
+    assess_pod_cidrs,
+    build_ipam_status,
+    read_pages,
+    resolve_pools,
+)
 from cli.status.ipam.pod_cidrs import ConflictKind
 from cli.status.ipam.text import format_ipam_status, format_number
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
+from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.objects import ConfigMap
 from services.ipam.core.effective_networks import NetworkFlags
@@ -305,3 +316,32 @@ def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
     found = judged(pages(msgspec.structs.replace(claim("10.244.0.0/24", "gone"), gone_since=last)))
     assert found.quarantined[0].until == last
     assert "9999-12-31" in shown(found)
+
+
+def test_pools_are_those_of_the_running_ipam_unless_others_are_given():
+    def assess(*flags: str, published: bool = False, config: str = "", **given: str) -> list[str]:
+        container = Container(name="ipam", command=("python", "-m", "services.ipam"), args=flags)
+        networks = LastMessage(
+            subject="talosccm.v1.flow.enriched.networks",
+            published_at=NOW,
+            event=ClusterNetworksObserved(stream_id="", pod_cidrs=("10.7.0.0/16",), observed_at=NOW),
+        )
+        snapshot = ClusterSnapshot(
+            at=NOW,
+            nodes=(),
+            pods=(Pod(metadata=ObjectMeta(name="ipam-0"), spec=PodSpec(containers=(container,))),),
+            config=ConfigFile(text=config, source="file"),
+            flow=FlowSnapshot(at=NOW, networks=networks if published else None),
+        )
+        values = {name: given.get(name.replace("-", "_"), "") for name in IPAM_FLAGS}
+        found = assess_pod_cidrs(snapshot, ClaimPages(), values)
+        return [f"{pool.name} {pool.network}/{pool.mask}" for pool in found.pools]
+
+    config = "ipam: {pools: [{name: own, cidrs: [10.9.0.0/16]}]}"
+    assert assess() == []
+    assert assess(published=True) == ["default 10.7.0.0/16/24"]
+    assert assess("--cluster-cidr=10.8.0.0/16", "--node-cidr-mask-size=25", published=True) == [
+        "default 10.8.0.0/16/25"
+    ]
+    assert assess("--cluster-cidr=10.8.0.0/16", config=config) == ["own 10.9.0.0/16/24"]
+    assert assess("--cluster-cidr=10.8.0.0/16", cluster_cidr="10.6.0.0/16") == ["default 10.6.0.0/16/24"]
