@@ -1,12 +1,12 @@
 """Settings of csr."""
 
-import ipaddress
 from typing import Annotated
 
+from libs.common.contract.ip_addresses import parse_interface_ip
+from libs.common.contract.networks import parse_foreign_network
 from libs.common.settings import flags
 from libs.common.settings.cloud_config_reloader import CloudConfigSettings
 from services.csr.core.decision import ApprovalPolicy
-from services.csr.core.request_checks import parse_networks
 
 
 class CsrSettings(CloudConfigSettings, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class CsrSettings(CloudConfigSettings, frozen=True, kw_only=True):
         found += [
             f'--service-cluster-ip-range: "{text}" is not a network such as 10.96.0.0/12'
             for text in self.service_cluster_ip_range
-            if not parse_networks((text,))
+            if parse_foreign_network(text) is None
         ]
         least, most = self.min_expiration_seconds, self.max_expiration_seconds
         if least is not None and most is not None and least > most:
@@ -83,8 +83,5 @@ class CsrSettings(CloudConfigSettings, frozen=True, kw_only=True):
 
 
 def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        return False
-    return True
+    network, ip = parse_foreign_network(text), parse_interface_ip(text)
+    return network is not None and ip is not None and network.first == int(ip)

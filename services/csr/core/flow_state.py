@@ -8,12 +8,12 @@ import msgspec
 from libs.common.bus.protocol import Message
 from libs.common.contract import events
 from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN
+from libs.common.contract.networks import parse_foreign_network
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.service.waiting_objects import WaitingObject, WaitingObjects
 from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.pending_requests import NodeRateLimiter, PendingRequests
-from services.csr.core.request_checks import parse_networks
 
 _UNKNOWN_WITHOUT_TALOS: Final = (
     "metadata runs --without-talos, so no control plane reports the Service networks: set "
@@ -64,7 +64,7 @@ class ServiceNetworks(msgspec.Struct):
         A report with no network or an invalid one does not count, unless the operator names the networks.
         """
         added = (self.snapshot.service_cidrs if self.snapshot is not None else None) or ()
-        is_valid = bool(self.reported) and len(parse_networks(tuple(self.reported))) == len(self.reported)
+        is_valid = bool(self.reported) and all(map(parse_foreign_network, self.reported))
         return (*self.configured, *self.reported, *added) if self.configured or is_valid else None
 
     def find_problems(self, *, without_talos: bool) -> tuple[str, ...]:

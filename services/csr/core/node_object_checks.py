@@ -5,7 +5,6 @@ configures, and only if no other Node has it.
 """
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from libs.common.contract.node import Node
 from services.csr.core.attestation import check_pod_cidrs
@@ -13,7 +12,7 @@ from services.csr.core.certificate_request import CertificateRequest, quote_untr
 from services.csr.core.claim_index import ClaimIndex, collect_object_ips, collect_object_names
 from services.csr.core.decision import ApprovalPolicy, Check, make_undecided
 from services.csr.core.endpoint_checks import check_endpoint_without_talos
-from services.csr.core.request_checks import parse_networks
+from services.csr.core.request_checks import is_in_networks
 
 
 def check_against_node_object(
@@ -34,7 +33,7 @@ def check_against_node_object(
         yield reserved or _check_name(dns, node, claim_index)
     for ip in requested.ips:
         reserved = check_endpoint_without_talos(name, policy.api_endpoint, ip=ip)
-        yield reserved or _check_address(ip, node, claim_index, parse_networks(policy.allowed_networks))
+        yield reserved or _check_address(ip, node, claim_index, policy.allowed_networks)
 
 
 def _check_name(dns: str, node: Node, claim_index: ClaimIndex) -> Check:
@@ -52,11 +51,9 @@ def _check_name(dns: str, node: Node, claim_index: ClaimIndex) -> Check:
     return _check_rivals(what, "names", name, others)
 
 
-def _check_address(
-    ip: str, node: Node, claim_index: ClaimIndex, networks: tuple[IPv4Network | IPv6Network, ...]
-) -> Check:
+def _check_address(ip: str, node: Node, claim_index: ClaimIndex, networks: tuple[str, ...]) -> Check:
     what, name = f"IP address {ip}", node.name
-    if not any(ip_address(ip) in network for network in networks):
+    if not is_in_networks(ip, networks):
         return Check(name="addresses", passed=False, text=f"{what} is not within --csr-allowed-networks")
     if ip not in collect_object_ips(node):
         return make_undecided("addresses", f"{what} is not in the status of Node {name} (yet)", name)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from libs.common.contract.dns_names import MAX_NAME_LENGTH, find_name_problem
 from libs.common.contract.ip_addresses import is_global_unicast
+from libs.common.contract.networks import NetworkSet, parse_foreign_network
 from libs.common.contract.signing_request import NODE_USER_PREFIX, NODES_GROUP, SigningRequest
 from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.core.decision import ApprovalPolicy, Check, Ignore
@@ -51,23 +52,19 @@ def find_address_problem(text: str, service_networks: tuple[str, ...] = ()) -> s
         return f"IP address {text} is IPv4-mapped: a Go client would take it for {ip.ipv4_mapped}"
     if not is_global_unicast(ip):
         return f"IP address {text} is not a unicast address that others can reach"
-    if any(ip in network for network in parse_networks(service_networks)):
+    if is_in_networks(text, service_networks):
         # The first address is the API server's, and pods may trust the signer's CA to authenticate it.
         return f"IP address {text} is a Service's"
     return None
 
 
-@lru_cache(maxsize=8)
-def parse_networks(cidrs: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Parse these CIDRs; invalid ones are left out."""
-    return tuple(network for text in cidrs if (network := _parse_network(text)) is not None)
+def is_in_networks(ip: str, cidrs: tuple[str, ...]) -> bool:
+    """Whether the address is in one of these networks; invalid ones contain none."""
+    address = parse_foreign_network(ip)
+    return address is not None and _parse_networks(cidrs).find_overlap(address) is not None
 
 
-def _parse_network(text: str) -> IPv4Network | IPv6Network | None:
-    try:
-        return ip_network(text, strict=False)
-    except ValueError:
-        return None
+_parse_networks = lru_cache(maxsize=8)(NetworkSet)
 
 
 def format_list(values: tuple[str, ...]) -> str:

@@ -455,7 +455,7 @@ def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
 def test_no_machine_has_an_address_of_the_service_network_whatever_it_says_of_itself():
     # the API server is at the first one, and the cluster's CA, which all pods trust, signs for kubelets, too
     facts = facts_of("a", "10.96.0.1/32", "fd00:96::1/128", "10.0.0.1/24", node_ip="10.0.0.1")
-    policy = msgspec.structs.replace(POLICY, service_networks=("10.96.0.0/12", "fd00:96::/108"))
+    policy = msgspec.structs.replace(POLICY, service_networks=("010.096.0.0/12", "fd00:96::/108"))
     for address in ("10.96.0.1", "fd00:96::1"):
         decision = decide(asks("a", address, facts=facts), claims_of(A), policy).decision
         assert isinstance(decision, Deny)

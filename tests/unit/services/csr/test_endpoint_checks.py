@@ -433,6 +433,7 @@ def networks(
             networks(SERVICES, ("fd00:96::/108",), ("10.200.0.0/16",)),
             (*SERVICES, "fd00:96::/108", "10.200.0.0/16"),
         ),
+        (networks((), ("010.96.0.0/012",)), ("010.96.0.0/012",)),  # as Kubernetes writes and reads it
         # a report of no network, or of an invalid one, is no knowledge
         (networks((), (), ("10.200.0.0/16",)), None),
         (networks((), ("odd",), ("10.200.0.0/16",)), None),
