@@ -254,11 +254,31 @@ class WatcherFlow(Recorder):
 def make_informer(
     kind: Kind[Any], source: Any, store: Store[Any], *, now: Callable[[], datetime] = utc_now
 ) -> Informer[Any]:
-    """An informer outside a leadership term; nothing was published yet."""
+    """An informer outside a leadership term: it publishes nothing."""
     published = PublishedState(clock=time.monotonic)
-    epoch = LeaderEpoch(published, identity="us", has_lease=True)
-    requests = ResyncRequests(time.monotonic)
-    return Informer(kind, source, store, published=published, epoch=epoch, requests=requests, now=now)
+    publisher = make_publisher(kind, store, MemoryBus(MemoryServer()), published, now=now)
+    return Informer(source, publisher, LeaderEpoch(published, identity="us", has_lease=True))
+
+
+def make_publisher(
+    kind: Kind[Any],
+    store: Store[Any],
+    bus: Bus,
+    published: PublishedState,
+    *,
+    now: Callable[[], datetime] = utc_now,
+) -> ObservationPublisher[Any]:
+    """A publisher without a round."""
+    return ObservationPublisher(
+        kind,
+        store,
+        published=published,
+        publisher=OrderedPublisher(bus),
+        requests=ResyncRequests(time.monotonic),
+        in_flight=8,
+        now=now,
+        jitter=random.random,
+    )
 
 
 class PublisherActor:
@@ -295,23 +315,13 @@ async def run_publisher(kind: Kind[Any], *first: Any) -> AsyncIterator[Publisher
     async def absent_as_of(name: str) -> int | None:
         raise AssertionError(name)
 
-    publisher = ObservationPublisher(
-        kind,
-        store,
-        published=published,
-        publisher=OrderedPublisher(bus),
-        requests=ResyncRequests(time.monotonic),
-        in_flight=8,
-        now=utc_now,
-        jitter=random.random,
-        absent_as_of=absent_as_of,
-    )
+    publisher = make_publisher(kind, store, bus, published)
     stream_id = await bus.provision((), max_bytes=MAX_BYTES)
     store.replace(first, (), "100")
     async with (
         flow.follow(bus),
         run_during(bus.follow("watcher", f"{FLOW}.>", published)),
-        run_during(publisher.run()),
+        run_during(publisher.run(absent_as_of)),
     ):
         await wait_until(lambda: published.problems() == ())
         publisher.start_round(FencingToken(stream_id=stream_id, epoch=1))

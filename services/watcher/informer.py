@@ -1,9 +1,8 @@
-"""Keeps a store up to date with the API server, and passes on the names of changed objects."""
+"""Keeps a store up to date with the API server, and has the changed objects published."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime
 from typing import Generic, NoReturn, Protocol
 
 from libs.common.bus.delivery import TemporaryError
@@ -14,11 +13,10 @@ from libs.common.kube.errors import Forbidden, KubeError
 from libs.common.kube.objects import Item, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
-from services.watcher.core.kinds import Kind, ObjectT
+from libs.common.service.service import run_together
+from services.watcher.core.kinds import ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
-from services.watcher.core.published_state import PublishedState
-from services.watcher.core.store import Store
-from services.watcher.resync_requests import ResyncRequests
+from services.watcher.observation_publisher import ObservationPublisher
 
 log = logging.getLogger(__name__)
 
@@ -45,26 +43,22 @@ ObjectSourceFactory = Callable[
 
 
 class Informer(Generic[ObjectT]):
-    """Lists and watches one kind during one leadership term."""
+    """Lists, watches and publishes one kind during one leadership term.
+
+    Each kind joins a resync round on its own, once it is listed, because the list of another kind may fail.
+    """
 
     def __init__(
         self,
-        kind: Kind[ObjectT],
         source: ObjectSourceFactory[ObjectT],
-        store: Store[ObjectT],
-        *,
-        published: PublishedState,
+        publisher: ObservationPublisher[ObjectT],
         epoch: LeaderEpoch,
-        requests: ResyncRequests,
-        now: Callable[[], datetime],
     ) -> None:
-        self._kind = kind
+        self.publisher = publisher
+        self.store = publisher.store
+        self._kind = publisher.kind
         self._source = source(self._on_unreadable, self._on_error)
-        self._store = store
-        self._published = published
         self._epoch = epoch
-        self._requests = requests
-        self._now = now
         self._unreadable: dict[str, str] = {}
         self._last_error: Exception | None = None
         # One at a time: many slow lists would occupy the connections that Lease renewals need.
@@ -73,28 +67,28 @@ class Informer(Generic[ObjectT]):
     @property
     def is_sync_pending(self) -> bool:
         """Whether the first list is still expected: it has neither arrived nor failed."""
-        return not self._store.has_synced and self._last_error is None
+        return not self.store.has_synced and self._last_error is None
+
+    @property
+    def is_missing_from_round(self) -> bool:
+        """Whether the kind was listed after the round had begun, so the round does not include it."""
+        return self.store.has_synced and not self.publisher.is_in_round
 
     def problems(self) -> tuple[str, ...]:
-        """Return why the store may be out of date, in words for /readyz."""
+        """Return why objects of this kind may be missing in the stream, in words for /readyz."""
         problems = self._source.problems()
         if problems and isinstance(self._last_error, Forbidden):
-            return (*problems, describe_missing_rule(self._kind.resource))
-        return problems
+            problems = (*problems, describe_missing_rule(self._kind.resource))
+        return (*problems, *self.publisher.problems())
 
-    async def run(self, on_changed_names: Callable[[Collection[str]], None]) -> NoReturn:
-        """List and watch until cancelled. Pass on the names of changed objects."""
+    async def run(self) -> None:
+        """List, watch and publish until cancelled."""
         # Computed at each scrape: a quiet cluster sends no event for hours, and the store is still up to
         # date.
         metrics.WATCH_LAST_CONTACT.labels(self._kind.resource).set_function(self._last_contact)
-
-        async def handle(event: WatchEvent[ObjectT]) -> None:
-            changed_names = self._apply(event)
-            if changed_names or isinstance(event, ListSnapshot):
-                on_changed_names(changed_names)
-                self._requests.wake()
-
-        await self._source.run(handle)
+        await run_together(
+            self.publisher.run(self.absent_as_of_version), self._source.run(self._on_watch_event)
+        )
 
     async def absent_as_of_version(self, name: str) -> int | None:
         """Return the resourceVersion at which no object has that name; None if one has.
@@ -112,7 +106,13 @@ class Informer(Generic[ObjectT]):
 
     def _last_contact(self) -> float:
         age = self._source.seconds_since_contact()
-        return 0.0 if age is None else self._now().timestamp() - age
+        return 0.0 if age is None else self.publisher.now().timestamp() - age
+
+    async def _on_watch_event(self, event: WatchEvent[ObjectT]) -> None:
+        changed_names = self._apply(event)
+        if changed_names or isinstance(event, ListSnapshot):
+            self.publisher.enqueue(changed_names)
+            self.publisher.requests.wake()
 
     def _apply(self, event: WatchEvent[ObjectT]) -> Collection[str]:
         """Apply the event to the store and return the names of changed objects."""
@@ -121,21 +121,21 @@ class Informer(Generic[ObjectT]):
             case ListSnapshot():
                 return self._apply_list(event)
             case Changed(item=changed):
-                return self._store.put(changed)
+                return self.store.put(changed)
             case Deleted(item=deleted):
-                self._store.remove(deleted.key, deleted.metadata.resource_version)
+                self.store.remove(deleted.key, deleted.metadata.resource_version)
                 return (deleted.key,)
             case Bookmark(resource_version=version):
-                self._store.advance_version(version)
+                self.store.advance_version(version)
         return ()
 
     def _apply_list(self, listed: ListSnapshot[ObjectT]) -> Collection[str]:
-        known = self._store.last_resource_version
-        changed_names = self._store.replace(listed.items, listed.unreadable, listed.resource_version)
+        known = self.store.last_resource_version
+        changed_names = self.store.replace(listed.items, listed.unreadable, listed.resource_version)
         self._unreadable = {n: why for n, why in self._unreadable.items() if n in listed.unreadable}
         # Soon after a restore from a recent backup, etcd has passed the known version. Objects have not.
-        has_later = any(self._published.has_later(self._kind, each) for each in listed.items)
-        if self._store.last_resource_version < known or has_later:
+        has_later = any(self.publisher.published.has_later(self._kind, each) for each in listed.items)
+        if self.store.last_resource_version < known or has_later:
             log.warning("resourceVersions went back (restored etcd?), starting a new epoch")
             self._epoch.mark_rewound()
         fields = {
@@ -154,13 +154,13 @@ class Informer(Generic[ObjectT]):
             )
         metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "unreadable").inc()
         self._unreadable[unreadable.name] = unreadable.reason
-        self._store.mark_unreadable(unreadable.name)
+        self.store.mark_unreadable(unreadable.name)
 
     def _on_error(self, error: Exception) -> None:
         self._last_error = error
         metrics.WATCH_RESTARTS.labels(self._kind.resource, type(error).__name__.lstrip("_")).inc()
         log.warning("watch restarted", extra={"resource": self._kind.resource, "error": str(error)})
-        self._requests.wake()
+        self.publisher.requests.wake()
 
 
 def describe_missing_rule(plural: str) -> str:

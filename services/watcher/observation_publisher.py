@@ -34,6 +34,9 @@ from services.watcher.resync_requests import ResyncRequests
 
 log = logging.getLogger(__name__)
 
+# Asks the API server for the resourceVersion at which no object has that name; None if one has. Raises
+# TemporaryError without an answer.
+AbsenceCheck = Callable[[str], Awaitable[int | None]]
 # before the first publish of an object that newer ones may evict at any moment
 EVICTION_GRACE_SECONDS: Final = 5.0
 
@@ -51,9 +54,6 @@ class ObservationPublisher(Generic[ObjectT]):
     in_flight: int
     now: Callable[[], datetime]
     jitter: Callable[[], float]
-    # Asks the API server for the resourceVersion at which no object has that name; None if one has. Raises
-    # TemporaryError without an answer.
-    absent_as_of: Callable[[str], Awaitable[int | None]]
 
     def __post_init__(self) -> None:
         self._queue = WorkQueue(
@@ -65,6 +65,7 @@ class ObservationPublisher(Generic[ObjectT]):
         self._timer_due: float | None = None
         self._token: FencingToken | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._absent_as_of: AbsenceCheck  # set by `run`, before any item is processed
         self._last_error = ""
         self._skipped: dict[str, str] = {}
         # last message's headers by name, while tracing is on
@@ -87,8 +88,9 @@ class ObservationPublisher(Generic[ObjectT]):
         waiting = f"{self._queue.pending_count} observations of {self.kind.resource} wait to be published"
         return (f"{waiting}: {self._last_error}",)
 
-    async def run(self) -> None:
+    async def run(self, absent_as_of: AbsenceCheck) -> None:
         """Process work items until cancelled."""
+        self._absent_as_of = absent_as_of
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -190,7 +192,7 @@ class ObservationPublisher(Generic[ObjectT]):
         if not isinstance(decision, ConfirmAbsence):
             return decision
         published = self.published.get(self.kind, name)
-        version = await self.absent_as_of(name)
+        version = await self._absent_as_of(name)
         if version is None or self.published.get(self.kind, name) is not published:
             # The object exists, or a newer observation was published meanwhile: a later item decides.
             return None

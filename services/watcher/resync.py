@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -19,15 +19,12 @@ from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
-from libs.common.service.service import Dependencies, run_together
-from services.watcher.core.kinds import ObjectT
+from libs.common.service.service import Dependencies
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.publish_decision import FencingToken, estimate_stream_bytes
 from services.watcher.core.published_state import PublishedState
-from services.watcher.core.store import Store
 from services.watcher.informer import Informer
 from services.watcher.leader_publisher import LeaderPublisher
-from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service_cidr_informer import ServiceCidrInformer
 
@@ -38,31 +35,6 @@ _FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # for the follower to find the provisione
 _LIST_WAIT_SECONDS: Final = 1.0  # of a snapshot of Nodes for a list of CSRs
 _REPUBLISH_STEPS: Final = 25  # per resync period; each reads the whole store
 _ROUND_IS_VOID: Final = "the stream or the leader changed before all objects were published"
-
-
-@dataclass(eq=False)
-class WatchedKind(Generic[ObjectT]):
-    """The parts that list, watch and publish one kind.
-
-    Each kind joins a resync round on its own, once it is listed, because the list of another kind may fail.
-    """
-
-    store: Store[ObjectT]
-    informer: Informer[ObjectT]
-    publisher: ObservationPublisher[ObjectT]
-
-    async def run(self) -> None:
-        """List, watch and publish until cancelled."""
-        await run_together(self.publisher.run(), self.informer.run(self.publisher.enqueue))
-
-    def problems(self) -> tuple[str, ...]:
-        """Return why objects of this kind may be missing in the stream, in words for /readyz."""
-        return (*self.informer.problems(), *self.publisher.problems())
-
-    @property
-    def is_missing_from_round(self) -> bool:
-        """Whether the kind was listed after the round had begun, so the round does not include it."""
-        return self.store.has_synced and not self.publisher.is_in_round
 
 
 class ResyncRound(msgspec.Struct, frozen=True):
@@ -90,15 +62,15 @@ class Resync:
     epoch: LeaderEpoch
     published: PublishedState
     publisher: LeaderPublisher
-    nodes: WatchedKind[Node]
-    csrs: WatchedKind[SigningRequest] | None
-    services: WatchedKind[KubeService] | None
+    nodes: Informer[Node]
+    csrs: Informer[SigningRequest] | None
+    services: Informer[KubeService] | None
     service_cidrs: ServiceCidrInformer
     requests: ResyncRequests
     republish_seconds: float
 
     def __post_init__(self) -> None:
-        self.kinds: tuple[WatchedKind[Any], ...] = tuple(
+        self.kinds: tuple[Informer[Any], ...] = tuple(
             kind for kind in (self.nodes, self.csrs, self.services) if kind is not None
         )
         self._completed_round: ResyncRound | None = None
@@ -290,7 +262,7 @@ class Resync:
         )
 
     def _is_sync_pending(self) -> bool:
-        is_pending = any(kind.informer.is_sync_pending for kind in self.kinds)
+        is_pending = any(kind.is_sync_pending for kind in self.kinds)
         return is_pending or self.service_cidrs.is_sync_pending
 
     def _has_late_kind(self) -> bool:
@@ -312,5 +284,5 @@ class Resync:
         self._last_error = str(error)
 
 
-def _count_in_round(kind: WatchedKind[Any] | None) -> int | None:
+def _count_in_round(kind: Informer[Any] | None) -> int | None:
     return len(kind.store) if kind is not None and kind.publisher.is_in_round else None

@@ -30,7 +30,7 @@ from services.watcher.core.store import Store
 from services.watcher.informer import Informer, ObjectSourceFactory
 from services.watcher.leader_publisher import LeaderPublisher
 from services.watcher.observation_publisher import ObservationPublisher
-from services.watcher.resync import Resync, WatchedKind
+from services.watcher.resync import Resync
 from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service_cidr_informer import ServiceCidrInformer
 from services.watcher.settings import WatcherSettings
@@ -170,29 +170,19 @@ class WatcherService:
 
     # ---- wiring
 
-    def _build_kind(self, kind: Kind[ObjectT], source: ObjectSourceFactory[ObjectT]) -> WatchedKind[ObjectT]:
-        parts, store = self._dependencies, Store(kind)
-        informer = Informer(
-            kind,
-            source,
-            store,
-            published=self._published,
-            epoch=self._epoch,
-            requests=self._requests,
-            now=parts.now,
-        )
+    def _build_kind(self, kind: Kind[ObjectT], source: ObjectSourceFactory[ObjectT]) -> Informer[ObjectT]:
+        parts = self._dependencies
         publisher = ObservationPublisher(
             kind,
-            store,
+            Store(kind),
             published=self._published,
             publisher=self._publisher,
             requests=self._requests,
             in_flight=self._settings.in_flight,
             now=parts.now,
             jitter=parts.random.random,
-            absent_as_of=informer.absent_as_of_version,
         )
-        return WatchedKind(store, informer, publisher)
+        return Informer(source, publisher, self._epoch)
 
     def _build_elector(self) -> LeaderElector:
         return build_leader_elector(

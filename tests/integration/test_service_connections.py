@@ -84,10 +84,8 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
                 Store(kind),
             )
 
-        def ignore(names: Any) -> None: ...
-
         nodes, requests = a_watch(NODE, NODES), a_watch(CSR, SIGNING_REQUESTS)
-        async with run_during(nodes.run(ignore)), run_during(requests.run(ignore)):
+        async with run_during(nodes.run()), run_during(requests.run()):
             await wait_until(lambda: sum("watch" in r.query for r in server.requests) == 2)
             waiting = [
                 asyncio.create_task(each.absent_as_of_version(f"n-{i}"))

@@ -147,7 +147,7 @@ async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_he
     script, store, now = ScriptedNodes(), Store(NODE), datetime(2026, 1, 1, tzinfo=UTC)
     watch = make_informer(NODE, script.source, store, now=lambda: now)
     script.freshness = None
-    async with run_during(watch.run(lambda names: None)):
+    async with run_during(watch.run()):
         await wait_until(lambda: store.has_synced)
         assert last_heard() == 0.0
         script.freshness = 0.0
