@@ -89,13 +89,6 @@ class OnNodeEnriched:
         # subject -> sequence and settings of the last applied message
         self._applied: dict[str, tuple[int, ClusterConfig]] = {}
 
-    async def __call__(self, message: Message) -> None:
-        """Reconcile the Node of one message.
-
-        Raises TemporaryError for a failure that may pass, and PermanentError for another type of event.
-        """
-        await self.reconcile(message)
-
     def has_applied(self, message: Message) -> bool:
         """Return whether this replica has applied the message with the current settings."""
         sequence, config = self._applied.get(message.subject, (0, None))
@@ -117,7 +110,10 @@ class OnNodeEnriched:
         self.own_writes.forget_plans()
 
     async def reconcile(self, message: Message) -> str:
-        """Reconcile the Node of one message and return the outcome for the log. Raises as `__call__`."""
+        """Reconcile the Node of one message and return the outcome.
+
+        Raises TemporaryError for a failure that may pass, and PermanentError for another type of event.
+        """
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")

@@ -169,7 +169,7 @@ class LabelerService:
     async def _consume(self) -> None:
         await self._flow.wait_for_leader()
         [durable] = LABELER.durables
-        handle = self._middleware.wrap(self._on_node_enriched)
+        handle = self._middleware.wrap(self._on_node_enriched.reconcile)
         await self._dependencies.bus.consume(durable, handle, in_flight=self._settings.in_flight)
 
     def _on_message(self, message: Message) -> None:

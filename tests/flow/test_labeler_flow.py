@@ -265,7 +265,8 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(flow
         await flow.wait_for_decision("web-1", "updated")
         place = await flow.publish_node(kube.node("web-1"))
         await wait_until(lambda: _heard(labeler, place), "the update is received")
-        await labeler._on_node_enriched(older)  # another replica's view of it would have been as old
+        # another replica's view of it would have been as old
+        await labeler._on_node_enriched.reconcile(older)
     assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
     assert len(kube.list_writes()) == 4
 

@@ -16,12 +16,12 @@ from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, NODE_LIFECYCLE, SELECTABLE
+from libs.common.contract.instances import derive_native_provider_id
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.services import LABELER
 from services.labeler.core.blocker import RETRY_SECONDS, Notice
-from services.labeler.core.native_provider_id import derive_native_provider_id
 from services.labeler.core.plan.node_ownership import check_ownership, find_exclusion
 from services.labeler.core.plan.plan import Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node

@@ -30,7 +30,7 @@ from libs.common.service.service import Dependencies
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Message], Awaitable[None]]
+Handler = Callable[[Message], Awaitable[object]]
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -1,12 +1,15 @@
-"""What a cloud account is asked about a Node's instance, and the record that an instance was seen alive."""
+"""The providerID of a machine, its spellings, and the record that a cloud has shown its instance alive."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import (
+    OUR_SCHEME,
     PLATFORMS,
     PLATFORMS_THAT_IGNORE_CASE,
     PLATFORMS_WITH_OPTIONAL_SCHEME,
@@ -29,6 +32,7 @@ _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.
 _OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]
 _SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)
 _OPTIONAL_SCHEMES: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_WITH_OPTIONAL_SCHEME)
+_AZURE_GROUP: Final = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)/providers/", re.IGNORECASE)
 _MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
 
 # "instance": of another Node of the account. "anchor": the recorded anchor of this Node. "cloud": none was
@@ -63,6 +67,26 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     system_uuid: str
     anchor: InstanceAnchor | None = None
     seen_at: Timestamp
+
+
+def build_provider_id(platform: PlatformMetadata, node_ip: str) -> str:
+    """Return the native providerID or, if there is none, `talos://<platform>/<node IP>`."""
+    reported = derive_native_provider_id(platform)
+    return reported or f"{OUR_SCHEME}://{platform.platform}/{node_ip}"
+
+
+def derive_native_provider_id(platform: PlatformMetadata) -> str:
+    """Return the providerID in the form that the platform's own controllers write, or "".
+
+    A resource group, which only Azure has, is in lower case.
+    """
+    if platform.platform not in PLATFORMS_THAT_IGNORE_CASE:
+        return platform.provider_id
+    found = _AZURE_GROUP.search(platform.provider_id)
+    if found is None:
+        return platform.provider_id
+    start, end = found.span(1)
+    return platform.provider_id[:start] + found.group(1).lower() + platform.provider_id[end:]
 
 
 def get_provider(provider_id: str) -> str:

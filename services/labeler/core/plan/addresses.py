@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.cloud_config.model import ExternalIPs
 from libs.common.contract.dns_names import is_node_dns_name
+from libs.common.contract.instances import derive_native_provider_id
 from libs.common.contract.ip_addresses import (
     IP,
     InvalidNodeIP,
@@ -33,7 +34,6 @@ from libs.common.contract.public_addresses import (
     list_machine_ips,
 )
 from services.labeler.core.blocker import Notice, block
-from services.labeler.core.native_provider_id import derive_native_provider_id
 from services.labeler.core.plan.plan import PlanInput, PlanPart
 
 _DEFAULT_EXTERNAL_IPS: Final = ExternalIPs()

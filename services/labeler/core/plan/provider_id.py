@@ -4,14 +4,13 @@ from datetime import timedelta
 from typing import Final
 
 from libs.common.cloud_config.fact_fields import FIELDS
-from libs.common.contract.instances import is_same_instance
+from libs.common.contract.instances import build_provider_id, derive_native_provider_id, is_same_instance
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_WITH_PROVIDER_ID
 from libs.gotemplate import Template
 from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, WAITING_FOR_INSTANCE, Notice, block
-from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.plan.plan import PlanInput, PlanPart
 from services.labeler.core.rules.application import apply_rules

@@ -5,11 +5,11 @@ from functools import cached_property
 import msgspec
 
 from libs.common.cloud_config.fact_fields import FactValues, fact_values
+from libs.common.contract.instances import build_provider_id
 from libs.common.contract.machine import Inventory, MachineFacts
 from libs.common.contract.system_uuid import is_placeholder_uuid
 from libs.gotemplate import Record, record
 from libs.gotemplate.values import MAX_INT
-from services.labeler.core.native_provider_id import build_provider_id
 
 
 class MachineData:

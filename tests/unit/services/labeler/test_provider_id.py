@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.ownership import parse_scheme
+from libs.common.contract.instances import build_provider_id, derive_native_provider_id
 from libs.common.contract.machine import MachineFacts, PlatformMetadata
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
-from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
 from services.labeler.core.plan.node_ownership import find_foreign
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node
