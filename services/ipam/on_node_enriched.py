@@ -79,15 +79,10 @@ class OnNodeEnriched:
         self, message: Message, event: NodeEnriched | NodeUnreachable | EnrichedNodeGone
     ) -> Node | None:
         """Return the current Node; None if it needs nothing."""
-        skip_reason, node = "", None
-        newest = self.flow.cache.get(message.subject)
-        if self.flow.cache.is_foreign(message):
-            skip_reason = "the message was published for a former stream"
-        elif newest is not None and newest.sequence > message.sequence:
-            skip_reason = "the stream contains a newer event about this Node"
-        elif isinstance(event, EnrichedNodeGone):
-            skip_reason = "the Node is gone"
-        else:
+        skip_reason, node = self.flow.cache.why_outdated(message), None
+        if isinstance(event, EnrichedNodeGone):
+            skip_reason = skip_reason or "the Node is gone"
+        elif not skip_reason:
             node = self.node_index.get(event.node.name)
             skip_reason = _explain_skip(node, event.node)
             if not skip_reason and self.waiting_nodes.awaits_observation(event.node):

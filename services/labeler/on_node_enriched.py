@@ -117,7 +117,9 @@ class OnNodeEnriched:
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")
-        if outdated := await self._why_outdated(message):
+        if self.flow.cache.is_foreign(message):
+            await self.flow.wait_for(message)  # afterwards, the cache may follow this stream
+        if outdated := self.flow.cache.why_outdated(message):
             return _report_superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
             self._applied.pop(message.subject, None)
@@ -137,16 +139,6 @@ class OnNodeEnriched:
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
             return "unchanged"
         return await self._reconcile_node(message, event, node, config)
-
-    async def _why_outdated(self, message: Message) -> str:
-        if self.flow.cache.is_foreign(message):
-            await self.flow.wait_for(message)  # afterwards, the cache may follow this stream
-            if self.flow.cache.is_foreign(message):
-                return "the message was published for a former stream"
-        newest = self.flow.cache.get(message.subject)
-        if newest is not None and newest.sequence > message.sequence:
-            return "a newer message about this Node follows"
-        return ""
 
     async def _reconcile_node(
         self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node, config: ClusterConfig

@@ -126,6 +126,14 @@ class StreamCache:
             return self._sequence >= message.sequence
         return self._foreign.get(message.subject) == (message.sequence, message.published_at)
 
+    def why_outdated(self, message: Message) -> str:
+        """Return why another message is the last one about its object; "" if this one is."""
+        if self.is_foreign(message):
+            return "the message was published for a former stream"
+        newest = self.get(message.subject)
+        is_last = newest is None or newest.sequence <= message.sequence
+        return "" if is_last else "a newer message about the object follows"
+
     def get(self, subject: str) -> Message | None:
         """Return the stored message of a subject, None without one."""
         return self._messages.get(subject)

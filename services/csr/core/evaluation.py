@@ -74,11 +74,8 @@ class RequestEvaluator:
         )
 
     def _find_drop(self, message: Message, request: SigningRequest) -> Drop | None:
-        if self.stream_cache.is_foreign(message):
-            return Drop("the message was published for a former stream")
-        newest = self.stream_cache.get(message.subject)
-        if newest is not None and newest.sequence > message.sequence:
-            return Drop("the stream contains a newer event about this request")
+        if outdated := self.stream_cache.why_outdated(message):
+            return Drop(outdated)
         observed = self.stream_cache.get_event(f"{OBSERVED_CSR}.{request.name}")
         if not isinstance(observed, CsrObserved):
             return Drop("the request is gone")
