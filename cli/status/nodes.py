@@ -14,18 +14,18 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import (
     DeadLetter,
     Decided,
-    InstanceGone,
     InstanceReport,
-    InstanceShutDown,
     NodeEnriched,
     NodeObserved,
     NodeUnreachable,
 )
 from libs.common.contract.instances import read_instance_record
+from libs.common.contract.machine_loss import find_machine_loss, select_own_reports
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 from services.lifecycle.core.evidence import is_not_ready, is_ready
 
 _ALL_NODES: Final = Ownership()
+_LOSSES: Final = {"gone": "server gone", "off": "server off", "silent": "machine does not answer"}
 JOINING_SECONDS: Final = 60.0  # a Node may take this long to join before it counts as stuck
 
 
@@ -89,24 +89,16 @@ def summarize_nodes(
 
 
 def _explain_loss(node: Node, flow: FlowSnapshot | None) -> str:
-    """Return "server gone", "server off" or "machine does not answer"; "" if no message shows one.
-
-    As in `explain node`, only the account of the Node's record shows that a server is gone.
-    """
+    """Return "server gone", "server off" or "machine does not answer"; "" if no message shows one."""
     messages = flow.find_object("node", node.name) if flow else None
     if messages is None:
         return ""
-    record, about = read_instance_record(node), (node.uid, node.spec.provider_id)
-    reports = messages.list_events(InstanceReport)
-    reports = tuple(each for each in reports if (each.node_uid, each.provider_id) == about)
-    if record and any(isinstance(each, InstanceGone) and each.account == record.account for each in reports):
-        return "server gone"
-    if any(each.node.uid == node.uid for each in messages.list_events(NodeEnriched)):
-        return ""
-    if any(isinstance(each, InstanceShutDown) for each in reports):
-        return "server off"
+    reports = select_own_reports(messages.list_events(InstanceReport), node.uid, node.spec.provider_id)
+    answering = any(each.node.uid == node.uid for each in messages.list_events(NodeEnriched))
     is_silent = any(each.node.uid == node.uid for each in messages.list_events(NodeUnreachable))
-    return "machine does not answer" if is_silent else ""
+    answers = answering or (False if is_silent else None)
+    loss = find_machine_loss(reports, read_instance_record(node), answers=answers)
+    return _LOSSES[loss.kind] if loss is not None else ""
 
 
 def _make_unusable_node(node: Node, flow: FlowSnapshot | None, at: datetime) -> UnusableNode:

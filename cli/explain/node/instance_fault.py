@@ -10,12 +10,12 @@ from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.events import (
     InstanceExists,
     InstanceGone,
-    InstanceReport,
     InstanceShutDown,
     InstanceUnknown,
     NodeEnriched,
 )
 from libs.common.contract.instances import InstanceRecord, read_instance_record
+from libs.common.contract.machine_loss import find_machine_loss, select_own_reports
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.timestamp import parse_time
 from services.cloud.core.judge_round import NEVER_SEEN
@@ -80,12 +80,14 @@ def find_instance_fault(case: NodeCase) -> NodeFinding | None:
     """Return the fault of the server of a Node that is not Ready; None if no account reports one."""
     evidence = case.evidence
     deletion = build_deletion_case(evidence)
-    reports = [view.last for view in deletion.instances.values() if _is_about(view.last, evidence)]
-    off = next((each for each in reports if isinstance(each, InstanceShutDown)), None)
-    if off is not None:
-        answers = isinstance(deletion.report, NodeEnriched)
-        return None if answers else _make_finding(case, "instance-shut-down", off.account)
-    record = read_instance_record(evidence.node)
+    node, record = evidence.node, read_instance_record(evidence.node)
+    views = (view.last for view in deletion.instances.values())
+    reports = select_own_reports(views, node.uid, node.spec.provider_id)
+    loss = find_machine_loss(reports, record, answers=isinstance(deletion.report, NodeEnriched))
+    if loss is not None and loss.kind == "off":
+        return _make_finding(case, "instance-shut-down", loss.account)
+    if any(isinstance(each, InstanceShutDown) for each in reports):
+        return None  # its machine answers
     if record is not None:
         return _find_fault_of_recorded(case, deletion, record)
     if not reports or any(isinstance(each, InstanceExists) for each in reports):
@@ -146,8 +148,3 @@ def _make_finding(
     return make_finding(
         case, fault, detail, since, account=account, server=node.spec.provider_id, release=release
     )
-
-
-def _is_about(report: InstanceReport, evidence: NodeEvidence) -> bool:
-    node = evidence.node
-    return (report.node_uid, report.provider_id) == (node.uid, node.spec.provider_id)

@@ -346,6 +346,8 @@ def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
         # a machine that answers is not off, but the cloud may have deleted another server than it is
         ((make_node_enriched(OFF, make_facts()), make_shut_down(OFF)), ""),
         ((make_node_enriched(OFF, make_facts()), make_gone(OFF)), "server gone"),
+        # the account that has the server knows better
+        ((make_gone(OFF), make_shut_down(OFF, account="other")), "server off"),
         # another account may not have the server because it is of another project
         ((make_gone(OFF, account="other"),), ""),
         ((make_report(InstanceExists, OFF),), ""),
