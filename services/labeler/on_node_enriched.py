@@ -18,9 +18,10 @@ from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import RETRY_SECONDS, Notice, describe_failed_write
 from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
-from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan
+from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
 from services.labeler.core.plan.rejection import Rejection
+from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.rules.application import apply_rules
 from services.labeler.core.rules.compilation import Rules
 from services.labeler.core.rules.effects import RuleEffects
@@ -58,8 +59,8 @@ class _EventPlanner(msgspec.Struct):
             config,
             rejection,
             effects=self._effects[1],
-            find_conflict=handler.find_conflict,
         )
+        plan = handler.provider_ids.withhold_from(plan, node, event.facts)
         _DURATION.observe(handler.clock() - started_at)
         if handler.replica_conflicts.must_wait(node, plan):
             raise _DeferToOtherReplica
@@ -80,7 +81,7 @@ class OnNodeEnriched:
     decision_publisher: DecisionPublisher
     uninitialized_nodes: UninitializedNodes
     config: Callable[[], ClusterConfig]  # returns the current settings
-    find_conflict: FindProviderIDConflict
+    provider_ids: ProviderIDIndex
     instance_metadata: InstanceMetadataIndex
     clock: Callable[[], float]  # monotonic, in seconds
 

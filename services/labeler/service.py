@@ -112,7 +112,7 @@ class LabelerService:
             decision_publisher=self._decisions,
             uninitialized_nodes=self._uninitialized_nodes,
             config=self._config_reloader.current,
-            find_conflict=self._provider_ids.find_conflict,
+            provider_ids=self._provider_ids,
             instance_metadata=self._instance_metadata,
             clock=dependencies.monotonic,
         )
@@ -125,7 +125,7 @@ class LabelerService:
             instance_metadata=self._instance_metadata,
             config=self._config_reloader.current,
             why_paused=self._flow.why_paused,
-            find_conflict=self._provider_ids.find_conflict,
+            provider_ids=self._provider_ids,
             clock=dependencies.monotonic,
             random=dependencies.random,
         )

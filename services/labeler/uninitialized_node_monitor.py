@@ -25,8 +25,9 @@ from libs.common.observability import metrics
 from services.labeler.core.blocker import Notice, block, is_reported_on
 from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan, find_no_conflict
+from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_unreported_node
+from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     MAX_SEPARATE_REPORTS,
@@ -78,7 +79,7 @@ class UninitializedNodeMonitor:
     random: random.Random
     config: Callable[[], ClusterConfig]  # returns the current settings
     why_paused: Callable[[], str]  # returns why writes must wait, or ""
-    find_conflict: FindProviderIDConflict = find_no_conflict
+    provider_ids: ProviderIDIndex
 
     def __post_init__(self) -> None:
         self._shared_blocker: SharedBlocker | None = None
@@ -132,7 +133,7 @@ class UninitializedNodeMonitor:
         plan: Plan | None
         try:
             plan = plan_waiting_node(
-                waiting, node, enriched, self.config(), at=at, find_conflict=self.find_conflict
+                waiting, node, enriched, self.config(), at=at, provider_ids=self.provider_ids
             )
         except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
             blocker = block("DefectInTalosCCM", error=f"{type(error).__name__}: {error}")

@@ -16,6 +16,7 @@ from services.labeler.core.blocker import block_on_fault, build_condition
 from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
 from services.labeler.node_writer import NodeWriter
 from services.labeler.service import make_decision_publisher
@@ -77,6 +78,7 @@ class Stage:
             ),
             instance_metadata=InstanceMetadataIndex({}),
             config=lambda: config,
+            provider_ids=ProviderIDIndex(self.table, lambda: config, self.clock),
             why_paused=lambda: self.paused,
             clock=self.clock,
             random=random.Random(seed),

@@ -18,7 +18,8 @@ from libs.common.contract.platforms import OUR_SCHEME
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time
-from services.labeler.core.plan.plan import ClusterConfig, ProviderIDConflict
+from services.labeler.core.plan.plan import ClusterConfig, Plan, ProviderIDConflict
+from services.labeler.core.plan.plan_node import withhold_provider_id
 from services.labeler.core.plan.provider_id import derive_future_provider_id
 from services.labeler.core.rules.compilation import Rules, select_provider_id_rules
 
@@ -95,6 +96,12 @@ class ProviderIDIndex:
                 self._changed.pop(name, None)
                 self._forget_joining(name)
                 self._waiting.pop(uid, None)
+
+    def withhold_from(self, plan: Plan, node: Node, facts: MachineFacts) -> Plan:
+        """Return the plan, without its providerID or with a notice if another Node has it."""
+        provider_id = plan.changes.provider_id
+        conflict = self.find_conflict(node, facts, provider_id) if provider_id else None
+        return withhold_provider_id(plan, node, conflict) if conflict else plan
 
     def find_conflict(self, node: Node, facts: MachineFacts, provider_id: str) -> ProviderIDConflict | None:
         """Return a Node that keeps this one from getting the providerID, else a stale one, else None."""

@@ -10,8 +10,9 @@ import msgspec
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node
 from services.labeler.core.blocker import WRITE_FAILED, block
-from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan, find_no_conflict
+from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node, plan_unreported_node
+from services.labeler.core.provider_id_index import ProviderIDIndex
 
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first observation of a Node until a replica has applied its machine's facts.
@@ -112,7 +113,7 @@ def plan_waiting_node(
     config: ClusterConfig,
     *,
     at: float,
-    find_conflict: FindProviderIDConflict = find_no_conflict,
+    provider_ids: ProviderIDIndex | None = None,
 ) -> Plan | None:
     """Return the plan for this Node at that monotonic time; None if nothing is known to prevent one.
 
@@ -136,16 +137,18 @@ def plan_waiting_node(
     if waiting.last_plan is None or any(
         one is not other for one, other in zip(waiting.last_plan[0], inputs, strict=True)
     ):
-        waiting.last_plan = inputs, _plan_reported_node(inputs, find_conflict)
+        waiting.last_plan = inputs, _plan_reported_node(inputs, provider_ids)
     return waiting.last_plan[1]
 
 
-def _plan_reported_node(inputs: _PlanInput, find_conflict: FindProviderIDConflict) -> Plan:
+def _plan_reported_node(inputs: _PlanInput, provider_ids: ProviderIDIndex | None) -> Plan:
     match inputs.enriched:
         case NodeUnreachable() as enriched:
             return plan_unreachable_node(inputs.node, enriched, inputs.config)
         case NodeEnriched(facts=facts, verified_by=verified_by):
-            plan = plan_node(inputs.node, facts, verified_by, inputs.config, find_conflict=find_conflict)
+            plan = plan_node(inputs.node, facts, verified_by, inputs.config)
+            if provider_ids is not None:
+                plan = provider_ids.withhold_from(plan, inputs.node, facts)
     if plan.outcome == "initialized" and inputs.failed_write:
         blocker = block(WRITE_FAILED, error=inputs.failed_write)
         return Plan(outcome="blocked", reason=blocker.message, blocker=blocker)

@@ -1,6 +1,6 @@
 """The plan for one Node: its input, the answer of each part, the result, and a summary for operators."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -46,15 +46,6 @@ class ProviderIDConflict(msgspec.Struct, frozen=True, kw_only=True):
     why_withheld: str  # why this Node must not get the providerID; "" if the other Node is stale
 
 
-# (Node without a providerID, facts of its machine, future providerID) -> a conflict, or None
-FindProviderIDConflict = Callable[[Node, MachineFacts, str], ProviderIDConflict | None]
-
-
-def find_no_conflict(node: Node, facts: MachineFacts, provider_id: str) -> ProviderIDConflict | None:
-    """Return None, where the other Nodes are not known."""
-    return None
-
-
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     """Everything from which the parts of a plan are planned."""
 
@@ -63,7 +54,6 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     verified_by: str  # how metadata recognized the machine
     effects: RuleEffects  # of the rules on this machine
     config: ClusterConfig
-    find_conflict: FindProviderIDConflict = find_no_conflict
 
 
 class PlanPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import msgspec
 
 from libs.common.cloud_config.ownership import ownership_labels
 from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.instances import derive_native_provider_id
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
@@ -14,7 +15,7 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import WRITE_FAILED, Notice, block, block_on_fault
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, WRITE_FAILED, Notice, block, block_on_fault
 from services.labeler.core.plan.addresses import plan_addresses, verify_provided_node_ips
 from services.labeler.core.plan.kept_keys import list_kept_keys
 from services.labeler.core.plan.keys import plan_keys
@@ -30,13 +31,12 @@ from services.labeler.core.plan.ownership_record import (
 from services.labeler.core.plan.plan import (
     IN_SYNC_REASON,
     ClusterConfig,
-    FindProviderIDConflict,
     NotOurs,
     Plan,
     PlanInput,
     PlanOutcome,
     PlanPart,
-    find_no_conflict,
+    ProviderIDConflict,
     summarize_changes,
     summarize_status,
 )
@@ -68,14 +68,12 @@ def plan_node(
     rejection: Rejection = NO_REJECTION,
     *,
     effects: RuleEffects | None = None,
-    find_conflict: FindProviderIDConflict = find_no_conflict,
 ) -> Plan:
     """Return the difference between the Node and its desired state; a Node in sync gets an empty plan.
 
     A Node that is not managed or is blocked gets no changes, except that a stale blocking condition is
     removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits. `effects`: of the
-    rules on the machine, if the caller has them. `find_conflict` returns another Node with the providerID
-    that this one would get.
+    rules on the machine, if the caller has them.
     """
     effects = drop_rejected(effects or apply_rules(config.rules, facts), rejection)
     not_ours = check_ownership(node, facts, config, effects)
@@ -89,11 +87,29 @@ def plan_node(
                 verified_by=verified_by,
                 effects=effects,
                 config=config,
-                find_conflict=find_conflict,
             )
         )
     notices = plan.notices + build_rejection_notices(rejection)
     return msgspec.structs.replace(plan, rule_effects=effects, notices=notices)
+
+
+def withhold_provider_id(plan: Plan, node: Node, conflict: ProviderIDConflict) -> Plan:
+    """Return the plan for a Node whose new providerID another Node has: blocked, or with a notice."""
+    effects, provider_id, other = plan.rule_effects, plan.changes.provider_id, conflict.other
+    if not conflict.why_withheld:
+        text = (
+            f"Node {other} has the same providerID {provider_id!r}, but no other machine answers as that "
+            f"Node: its machine was probably reinstalled as this Node. If so, kubectl delete node {other}"
+        )
+        notice = Notice(reason="ProviderIDOfStaleNode", message=text)
+        return msgspec.structs.replace(plan, notices=(*plan.notices, notice))
+    if effects is None or not derive_native_provider_id(effects.platform):
+        return (
+            plan  # this machine has the address in the fallback; the other one had it earlier, and keeps it
+        )
+    why = conflict.why_withheld
+    blocker = block(PROVIDER_ID_OF_ANOTHER, provider_id=provider_id, other=other, why=why)
+    return msgspec.structs.replace(_plan_blocked(node, blocker, effects), rule_effects=effects)
 
 
 def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterConfig) -> Plan:

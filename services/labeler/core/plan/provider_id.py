@@ -10,7 +10,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_WITH_PROVIDER_ID
 from libs.gotemplate import Template
-from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, WAITING_FOR_INSTANCE, Notice, block
+from services.labeler.core.blocker import WAITING_FOR_INSTANCE, Notice, block
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.plan.plan import PlanInput, PlanPart
 from services.labeler.core.rules.application import apply_rules
@@ -41,24 +41,11 @@ def plan_provider_id(inputs: PlanInput, node_ip: str) -> PlanPart:
         notices = (Notice(reason="ProviderIDMismatch", message=mismatch),) if mismatch else ()
         return PlanPart(blocker=blocker, notices=notices)
     provider_id = build_provider_id(effects.platform, node_ip)
-    blocker = blocker or _find_fallback_blocker(inputs)
-    conflict = None if blocker else inputs.find_conflict(node, facts, provider_id)
-    if conflict and conflict.why_withheld:
-        if derive_native_provider_id(effects.platform):
-            blocker = block(
-                PROVIDER_ID_OF_ANOTHER,
-                provider_id=provider_id,
-                other=conflict.other,
-                why=conflict.why_withheld,
-            )
-        # The machine has the address in a fallback. The other Node had it earlier, and keeps the providerID.
-        conflict = None
     return PlanPart(
         changes=NodeChanges(provider_id=provider_id),
         # Without it, the Node would be another controller's when its rule or account is gone.
         recorded=ManagedFields(provider_id=provider_id if is_set_by_rule or _is_supplied(facts) else ""),
-        blocker=blocker,
-        notices=(_build_stale_node_notice(provider_id, conflict.other),) if conflict else (),
+        blocker=blocker or _find_fallback_blocker(inputs),
     )
 
 
@@ -108,14 +95,6 @@ def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "
         "controllers that look for the machine by it will not find it until the Node is deleted and its "
         "kubelet restarted"
     )
-
-
-def _build_stale_node_notice(provider_id: str, other: str) -> Notice:
-    text = (
-        f"Node {other} has the same providerID {provider_id!r}, but no other machine answers as that Node: "
-        f"its machine was probably reinstalled as this Node. If so, kubectl delete node {other}"
-    )
-    return Notice(reason="ProviderIDOfStaleNode", message=text)
 
 
 def _find_fallback_blocker(inputs: PlanInput) -> Notice | None:
