@@ -104,7 +104,8 @@ class NodeReconciler:
         async with self.slots.acquire():
             began = self._poll_began = self.clock.monotonic()
             needed, intervals = self.requirements.needed_parts, self.clock.intervals
-            parts = self.state.select_parts(needed, now=began, intervals=intervals)
+            state = self.state
+            parts = state.inventory.select_parts(state.facts, needed, now=began, intervals=intervals)
             with self.publisher.span("look at machine", self.state.observation, attributes, kind="client"):
                 self.publisher.record_started()
                 found = await query_in_turn(

@@ -81,12 +81,6 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         """The address of the verified machine of this Node, "" if there is none now."""
         return self.facts.node_ip if self.facts and self.identity and self.node else ""
 
-    def select_parts(
-        self, needed: frozenset[Part], *, now: float, intervals: PollIntervals
-    ) -> frozenset[Part]:
-        """Return the inventory parts that the next poll requests."""
-        return self.inventory.select_parts(self.facts, needed, now=now, intervals=intervals)
-
     # ---- observations
 
     def observed(
@@ -156,13 +150,9 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         node = self.node
         if node is None:
             return self
-        identity = verify(node, facts, all_nodes)
+        identity = self._judge_poll(node, facts, all_nodes, inventory_poll)
         if isinstance(identity, MachineFault):
             return self.poll_failed(identity, began=began, timing=timing)
-        fault = _find_lost_metadata(self.last_known, facts)
-        fault = fault or inventory_poll.find_blocking_fault(self.facts, self.failures)
-        if fault is not None:
-            return self.poll_failed(fault, began=began, timing=timing)
         facts = inventory_poll.merge(self.facts, facts)
         inventory, inventory_due = self.inventory.polled(facts, inventory_poll, began=began, timing=timing)
         blocked = not node.is_initialized and must_keep_waiting(facts, self.dial_targets)
@@ -189,6 +179,16 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
             must_poll_first=False,
             publication=replace(self.publication, event=stored or self.publication.event),
         )
+
+    def _judge_poll(
+        self, node: Node, facts: MachineFacts, all_nodes: Iterable[Node] | None, inventory_poll: InventoryPoll
+    ) -> MachineIdentity | MachineFault:
+        """Return the proof that these facts are of the Node, or why they must not replace others."""
+        identity = verify(node, facts, all_nodes)
+        if isinstance(identity, MachineFault):
+            return identity
+        lost = _find_lost_metadata(self.last_known, facts)
+        return lost or inventory_poll.find_blocking_fault(self.facts, self.failures) or identity
 
     def poll_failed(
         self,
@@ -253,8 +253,10 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         if state.facts is None:
             return state
         lacks_system = needs_system and state.facts.system is None
-        lacks_parts = lacks_system or state.select_parts(needed, now=timing.now, intervals=timing.intervals)
-        return state.poll_within(within, timing) if lacks_parts else state
+        lacks_parts = state.inventory.select_parts(
+            state.facts, needed, now=timing.now, intervals=timing.intervals
+        )
+        return state.poll_within(within, timing) if lacks_system or lacks_parts else state
 
     # ---- watches
 

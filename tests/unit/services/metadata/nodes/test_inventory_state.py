@@ -39,14 +39,14 @@ def then_polled(
     asked: frozenset[Part] | None = None,
 ) -> NodeState:
     """A poll that takes no time and requests the selected parts, unless `asked` names others."""
-    parts = known.select_parts(needed, now=now, intervals=INTERVALS) if asked is None else asked
+    parts = to_ask(known, needed, now) if asked is None else asked
     answer = InventoryResponse(inventory=told, faults={PART_OF[each.step]: each for each in faults})
     asking = InventoryPoll(needed_parts=needed, requested_parts=parts, answer=answer)
     return known.polled(make_facts(), None, all_nodes=[], began=now, timing=at(now), inventory_poll=asking)
 
 
 def to_ask(known: NodeState, needed: frozenset[Part], now: float = T) -> frozenset[Part]:
-    return known.select_parts(needed, now=now, intervals=INTERVALS)
+    return known.inventory.select_parts(known.facts, needed, now=now, intervals=INTERVALS)
 
 
 def then_required(
