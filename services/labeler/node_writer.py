@@ -1,13 +1,12 @@
 """Writes the status, metadata and Events of Nodes; writes nothing in observe-only mode."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from libs.common.clocks import loop_time
 from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
@@ -65,30 +64,6 @@ class NodeClient(EventWriter, Protocol):
     async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node: ...
 
 
-class _RequestLimiter:
-    """Limits concurrent requests for plans and measures the time since the last one."""
-
-    def __init__(self) -> None:
-        self._queue = RequestQueue(_MAX_CONCURRENT_REQUESTS)
-        self._users = 0
-        self._idle_since = float("-inf")
-
-    def idle_seconds(self) -> float:
-        """Return for how long no request has been in flight or waiting."""
-        return 0.0 if self._users else asyncio.get_running_loop().time() - self._idle_since
-
-    @asynccontextmanager
-    async def slot(self, *, is_urgent: bool = False) -> AsyncIterator[None]:
-        """Wait for a slot and occupy it; an urgent request goes before the others."""
-        self._users += 1
-        try:
-            async with self._queue.slot(is_urgent=is_urgent):
-                yield
-        finally:
-            self._users -= 1
-            self._idle_since = asyncio.get_running_loop().time()
-
-
 class NodeWriter:
     """Applies plans: at most one status patch and one Node patch for each plan."""
 
@@ -103,14 +78,14 @@ class NodeWriter:
     ) -> None:
         """`is_foreign` returns whether --cloud-config now excludes the Node of that name: no write then."""
         self._kube = kube
-        self._limiter = _RequestLimiter()
+        self._queue = RequestQueue(_MAX_CONCURRENT_REQUESTS, clock=loop_time)
         self.events = EventRecorder(
             kube,
             component=COMPONENT,
             now=now,
             observe_only=observe_only,
             is_foreign=is_foreign,
-            idle_seconds=self._limiter.idle_seconds,
+            idle_seconds=self._queue.idle_seconds,
             limits=EventLimits(causes=MAX_CAUSES),
         )
         self._own_writes = own_writes
@@ -120,7 +95,7 @@ class NodeWriter:
 
     async def get(self, name: str) -> Node:
         """Fetch the Node. Raises KubeError; NotFound if it does not exist."""
-        async with self._limiter.slot():
+        async with self._queue.slot():
             return self._store_response(await self._kube.get_node(name))
 
     async def apply(self, node: Node, make_plan: Planner) -> AppliedPlan:
@@ -138,7 +113,7 @@ class NodeWriter:
         )
         if not status:
             return await self._patch_until_accepted(node, plan, make_plan)
-        async with self._limiter.slot():
+        async with self._queue.slot():
             self._check_not_excluded(node)
             node = self._store_response(await self._kube.patch_node_status(node.name, status))
         rest = make_plan(node, NO_REJECTION)
@@ -166,11 +141,11 @@ class NodeWriter:
             return None
         # The Node becomes usable by this write, so it goes before all that are queued.
         is_urgent = any(taint.key == UNINITIALIZED_TAINT for taint in plan.changes.remove_taints)
-        queued_at = asyncio.get_running_loop().time()
+        queued_at = loop_time()
         try:
-            async with self._limiter.slot(is_urgent=is_urgent):
+            async with self._queue.slot(is_urgent=is_urgent):
                 self._check_not_excluded(node)
-                waited_seconds = asyncio.get_running_loop().time() - queued_at
+                waited_seconds = loop_time() - queued_at
                 if plan.changes.provider_id and waited_seconds > MAX_PLAN_AGE_SECONDS:
                     _check_not_blocked(node, make_plan)
                 patched = await self._kube.patch_node(node.name, operations, is_urgent=is_urgent)

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Final
 
 MAX_OVERTAKING_SECONDS: Final = 2.0
@@ -22,11 +23,16 @@ class RequestQueue:
 
     def __init__(self, slots: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
-        self._free = slots
+        self._slots = self._free = slots
         self._clock = clock
         self._urgent: deque[_Waiter] = deque()
         self._others: deque[_Waiter] = deque()
         self._is_closed = False
+        self._idle_since = -inf
+
+    def idle_seconds(self) -> float:
+        """Return for how long no request has occupied a slot or waited for one."""
+        return self._clock() - self._idle_since if self._free == self._slots else 0.0
 
     @asynccontextmanager
     async def slot(self, *, is_urgent: bool = False) -> AsyncIterator[None]:
@@ -61,6 +67,7 @@ class RequestQueue:
         waiter = self._take_next()
         if waiter is None:
             self._free += 1
+            self._idle_since = self._clock()
         else:
             waiter.set_result(None)
 
