@@ -30,6 +30,7 @@ SHELL = (
     r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances|routes)",
     r"libs\.clouds\.hcloud\.balancers\.(action_waiter|hcloud_balancers)",
     r"libs\.clouds\.openstack\.balancers\.octavia_balancers",
+    r"libs\.clouds\.thalassa\.balancers\.thalassa_balancers",
     r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",

@@ -34,6 +34,9 @@ from libs.clouds.openstack.responses import (
     read_servers,
 )
 from libs.clouds.thalassa import responses as thalassa
+from libs.clouds.thalassa.balancers import documents as thalassa_balancers
+from libs.clouds.thalassa.balancers import plan as thalassa_plan
+from libs.clouds.thalassa.balancers import write_responses as thalassa_writes
 from libs.testbed.clouds.hcloud.objects import make_server
 from libs.testbed.clouds.openstack.objects import make_action, make_event, make_network
 from libs.testbed.clouds.openstack.objects import make_server as make_openstack_server
@@ -84,6 +87,60 @@ def _thalassa_answers() -> tuple[bytes, ...]:
     machine = make_machine("vm-7", "web-1", vpc, addresses=["10.0.1.7"])
     token = {"access_token": "a", "token_type": "Bearer", "expires_in": 3600}
     return tuple(map(msgspec.json.encode, (machine, [machine], {"message": "not found"}, token)))
+
+
+def _thalassa_balancers(data: bytes) -> None:
+    answer = HttpResponse(200, {}, data)
+    for kind in (
+        thalassa_balancers.LoadBalancer,
+        thalassa_balancers.TargetGroup,
+        thalassa_balancers.Listener,
+    ):
+        listed = thalassa.read_list(answer, kind, organisation="acme")
+        assert isinstance(listed, tuple | Unanswered)
+        found = thalassa.read_item(answer, "lb-7", kind, organisation="acme")
+        if isinstance(found, thalassa_balancers.LoadBalancer):
+            observed = thalassa_balancers.ObservedBalancer(balancer=found, listeners=found.listeners or ())
+            built = thalassa_plan.build_balancer(observed)
+            assert built.id == "lb-7"
+            assert isinstance(thalassa_plan.plan_release(built), tuple)
+    for status in (400, 401, 403, 404, 409, 503):
+        rejected = thalassa_writes.read_deletion(HttpResponse(status, {}, data))
+        assert isinstance(rejected, WriteRejection | NotFound | Unanswered)
+        assert not isinstance(rejected, WriteRejection) or rejected.reason.isprintable()
+    assert isinstance(thalassa_writes.read_created(HttpResponse(201, {}, data)), str | Unanswered)
+
+
+def _thalassa_balancer_answers() -> tuple[bytes, ...]:
+    listener = {"identity": "l-1", "port": 80, "protocol": "tcp", "allowedSources": ["192.0.2.0/24", "x"]}
+    balancer = {
+        "identity": "lb-7",
+        "name": "web",
+        "createdAt": "2026-01-02T03:04:05Z",
+        "labels": {"talos-ccm/cluster": "a", "talos-ccm/service-uid": "b", "talos-ccm/account": "c"},
+        "organisation": {"slug": "acme"},
+        "status": "ready",
+        "loadbalancerListeners": [listener],
+    }
+    check = {"protocol": "http", "port": 1, "path": "/", "periodSeconds": 10, "timeoutSeconds": 5}
+    group = {
+        "identity": "tg-7",
+        "name": "web",
+        "createdAt": "2026-01-02T03:04:05Z",
+        "targetPort": 30080,
+        "protocol": "tcp",
+        "healthCheck": check | {"healthyThreshold": 2, "unhealthyThreshold": 3},
+        "loadbalancerTargetGroupAttachments": [{"identity": "a-1", "virtualMachineInstance": None}],
+    }
+    documents = (
+        balancer,
+        [balancer],
+        [group],
+        [listener],
+        {"message": "quota exceeded"},
+        {"identity": "lb-7"},
+    )
+    return tuple(map(msgspec.json.encode, documents))
 
 
 _LOGIN: Final = Login(
@@ -215,6 +272,12 @@ def _credential_files() -> tuple[bytes, ...]:
 TARGETS: Final = (
     Target(name="cloud-hcloud", format="json", run=_hcloud, seeds=_hcloud_answers),
     Target(name="cloud-thalassa", format="json", run=_thalassa, seeds=_thalassa_answers),
+    Target(
+        name="cloud-thalassa-balancers",
+        format="json",
+        run=_thalassa_balancers,
+        seeds=_thalassa_balancer_answers,
+    ),
     Target(name="cloud-openstack", format="json", run=_openstack, seeds=_openstack_answers),
     Target(name="cloud-octavia", format="json", run=_octavia, seeds=_octavia_answers),
     Target(

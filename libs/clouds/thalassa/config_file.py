@@ -31,6 +31,9 @@ class ThalassaConfig(msgspec.Struct, frozen=True, rename="camel"):
     endpoint: str = ""
     insecure: bool = False
     vpc_identity: _HeaderText = ""
+    # For load balancers. A form that is none of theirs must not stop the queries of instances.
+    default_subnet: object = None  # an identity or a slug; None = the first of the VPC
+    additional_labels: object = None  # of all that is created
     cloud_credentials: CloudCredentials = CloudCredentials()
 
     @property

@@ -24,7 +24,9 @@ class _Slug(msgspec.Struct, frozen=True):
     slug: _Text
 
 
-class _Organisation(msgspec.Struct, frozen=True):
+class Organisation(msgspec.Struct, frozen=True):
+    """Whose an object is."""
+
     identity: str = ""
     slug: str = ""
 
@@ -34,7 +36,7 @@ class Vpc(msgspec.Struct, frozen=True, rename="camel"):
 
     identity: _Identity
     cloud_region: _Slug | None = None
-    organisation: _Organisation | None = None
+    organisation: Organisation | None = None
 
 
 class _Interface(msgspec.Struct, frozen=True, rename="camel"):
@@ -51,7 +53,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     # The Go client gives this field no name in JSON, and reads it in any case.
     state: str = ""
     capital_state: str = msgspec.field(name="State", default="")
-    organisation: _Organisation | None = None
+    organisation: Organisation | None = None
     vpc: Vpc | None = None
     machine_type: _Slug | None = None
     availability_zone: str | None = None
@@ -71,11 +73,13 @@ class AccessToken(msgspec.Struct, frozen=True):
         return self.expires_in - min(60.0, self.expires_in / 2)
 
 
-class _ErrorBody(msgspec.Struct, frozen=True):
-    message: _Text  # becomes no text: it may repeat what was sent
+class ErrorBody(msgspec.Struct, frozen=True):
+    """An error of the API. The message may repeat what was sent, so it is shown of writes only."""
+
+    message: _Text
 
 
-ItemT = TypeVar("ItemT", bound=Machine | Vpc)
+ItemT = TypeVar("ItemT", bound=msgspec.Struct)  # with an `identity`; some name their organisation
 
 
 def read_item(
@@ -88,8 +92,8 @@ def read_item(
         found = msgspec.json.decode(response.body, type=item)
     except JSON_ERRORS as error:
         return explain_malformed(item.__name__, error)
-    if found.identity != identity:  # the API may find objects by their slug too
-        return Unanswered("malformed", f"{identity}: the answer has the identity {found.identity}")
+    if (other := _get_identity(found)) != identity:  # the API may find objects by their slug too
+        return Unanswered("malformed", f"{identity}: the answer has the identity {other}")
     if _is_foreign(found, organisation):
         return Unanswered("malformed", f"{identity} belongs to another organisation")
     return found
@@ -108,16 +112,21 @@ def read_list(
         )
     except JSON_ERRORS as error:
         return explain_malformed(item.__name__, error)
-    if len({each.identity for each in items}) != len(items):
+    if len({_get_identity(each) for each in items}) != len(items):
         return Unanswered("malformed", f"a {item.__name__} is listed twice")
     if any(_is_foreign(each, organisation) for each in items):
         return Unanswered("malformed", f"a {item.__name__} belongs to another organisation")
     return items
 
 
-def _is_foreign(found: Machine | Vpc, organisation: str) -> bool:
+def _get_identity(found: msgspec.Struct) -> str:
+    identity: str = getattr(found, "identity")  # noqa: B009  # each object has one
+    return identity
+
+
+def _is_foreign(found: msgspec.Struct, organisation: str) -> bool:
     """Whether the object names an organisation, and not the one of the request, by its slug or identity."""
-    named = found.organisation
+    named: Organisation | None = getattr(found, "organisation", None)
     return named is not None and organisation not in {named.identity, named.slug}
 
 
@@ -163,7 +172,7 @@ def read_access_token(response: HttpResponse) -> AccessToken | Unanswered:
 
 def _read_error(response: HttpResponse) -> NotFound | Unanswered:
     try:
-        msgspec.json.decode(response.body, type=_ErrorBody)
+        msgspec.json.decode(response.body, type=ErrorBody)
     except JSON_ERRORS:
         return explain_error(response, "without an error of the Thalassa Cloud API")
     return NotFound() if response.status == 404 else explain_error(response, "from the Thalassa Cloud API")

@@ -10,8 +10,10 @@ from urllib.parse import quote_plus
 import msgspec
 
 from libs.clouds.account_session import AccountOptions, AccountSession
+from libs.clouds.balancers import WriteRejection
 from libs.clouds.http_reader import AnswerT, ReadResponse
 from libs.clouds.instances import NotFound, Unanswered
+from libs.clouds.request_budget import RequestBudget
 from libs.clouds.thalassa.config_file import ThalassaConfig, read_config
 from libs.clouds.thalassa.responses import (
     IDENTITY,
@@ -38,14 +40,42 @@ class _Token(msgspec.Struct, frozen=True):
 class ThalassaApi:
     """The objects of the organisation. An access token that is renewed is the same credential."""
 
-    def __init__(self, options: AccountOptions) -> None:
-        """Raise ValueError for an unusable endpoint."""
+    def __init__(
+        self,
+        options: AccountOptions,
+        *,
+        session: AccountSession | None = None,
+        budget: RequestBudget | None = None,
+        max_concurrent: int = 1,
+    ) -> None:
+        """Raise ValueError for an unusable endpoint. By default, session and budget are its own."""
         self._endpoint = (options.endpoint or ENDPOINT).rstrip("/")
-        self.session = AccountSession(options)
-        self._http = self.session.open_reader(self._endpoint, self._authorize, max_body_bytes=_MAX_BODY_BYTES)
+        self.session = session or AccountSession(options)
+        self._http = self.session.open_reader(
+            self._endpoint,
+            self._authorize,
+            max_body_bytes=_MAX_BODY_BYTES,
+            budget=budget,
+            max_concurrent=max_concurrent,
+        )
         self._token: _Token | None = None
         self._sends_secret_in_body = False
         self._organisation = ""  # that the last request named
+
+    def open_beside(self, *, requests_per_minute: int, max_concurrent: int) -> "ThalassaApi":
+        """Return the API with connections and an access token of its own.
+
+        Both share the config file and the pauses of the rate limit, but no number of requests per minute.
+        """
+        budget = self.session.budget.share(requests_per_minute=requests_per_minute)
+        return ThalassaApi(
+            self.session.options, session=self.session, budget=budget, max_concurrent=max_concurrent
+        )
+
+    def find_vpc(self, config: ThalassaConfig) -> str:
+        """Return the identity of the configured VPC, "" without one; that of the account wins."""
+        anchor = self.session.options.anchor
+        return config.vpc_identity if anchor is None else anchor.id.partition("@")[0]
 
     def read_config(self) -> ThalassaConfig | Unanswered:
         """Return the current content of the config file."""
@@ -72,6 +102,15 @@ class ThalassaApi:
         return await self._get(
             path, query, lambda response: read_list(response, item, organisation=self._organisation)
         )
+
+    async def write(
+        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], *, deadline: float
+    ) -> AnswerT | WriteRejection | Unanswered:
+        """Send a request once; see `HttpReader.write`."""
+        answer = await self._http.write(method, path, body, read, deadline=deadline)
+        if isinstance(answer, WriteRejection) and answer.kind == "unauthorized":
+            self._token = None
+        return answer
 
     async def close(self) -> None:
         """Close all connections."""

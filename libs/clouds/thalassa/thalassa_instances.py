@@ -17,7 +17,6 @@ from libs.clouds.instances import (
     Unanswered,
     explain_unusable_anchor,
 )
-from libs.clouds.thalassa.config_file import ThalassaConfig
 from libs.clouds.thalassa.responses import IDENTITY, Machine, Vpc, build_instance
 from libs.clouds.thalassa.thalassa_api import ID, ThalassaApi
 
@@ -81,7 +80,7 @@ class ThalassaInstances:
         config = self._api.read_config()
         if isinstance(config, Unanswered):
             return config
-        if vpc := self._get_vpc(config):
+        if vpc := self._api.find_vpc(config):
             found = await self.get_anchor(Anchor(ANCHOR_KIND, f"{vpc}@{config.scope}"))
             return None if isinstance(found, NotFound) else found
         vpcs = await self._api.list_items(_VPCS, {}, Vpc)
@@ -113,7 +112,7 @@ class ThalassaInstances:
         config = self._api.read_config()
         if isinstance(config, Unanswered):
             return config
-        vpc = self._get_vpc(config)
+        vpc = self._api.find_vpc(config)
         machines = await self._api.list_items(_MACHINES, {"vpc": vpc} if vpc else {}, Machine)
         if isinstance(machines, Unanswered):
             return machines
@@ -127,6 +126,3 @@ class ThalassaInstances:
         if isinstance(found, Unanswered):
             return found
         return tuple(each for each in found if isinstance(each, Instance))
-
-    def _get_vpc(self, config: ThalassaConfig) -> str:
-        return config.vpc_identity if self._anchor is None else self._anchor.id.partition("@")[0]

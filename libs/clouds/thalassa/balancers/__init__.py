@@ -1,0 +1,1 @@
+"""Load balancers of Thalassa Cloud: annotations, plans, and the client."""

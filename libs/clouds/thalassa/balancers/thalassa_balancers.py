@@ -1,0 +1,311 @@
+"""The load balancers of one organisation of Thalassa Cloud."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from libs.clouds.balancers import (
+    Balancer,
+    BalancerRequest,
+    Ingress,
+    InvalidField,
+    Owner,
+    ParsedRequest,
+    Target,
+    UnknownOutcome,
+    WriteRejection,
+    WriteResult,
+    WriteSuccess,
+)
+from libs.clouds.instances import Credential, NotFound, Unanswered
+from libs.clouds.thalassa.balancers import plan
+from libs.clouds.thalassa.balancers.desired import (
+    DesiredBalancer,
+    Place,
+    get_subnet_name,
+    read_place,
+    read_request,
+    set_subnet,
+)
+from libs.clouds.thalassa.balancers.documents import (
+    Listener,
+    LoadBalancer,
+    Network,
+    ObservedBalancer,
+    TargetGroup,
+    build_filter,
+    read_owner,
+)
+from libs.clouds.thalassa.balancers.plan import BALANCERS, GROUPS, REMNANT_PREFIX, Change
+from libs.clouds.thalassa.balancers.write_responses import read_accepted, read_created, read_deletion
+from libs.clouds.thalassa.thalassa_api import ID, ThalassaApi
+
+WRITE_DEADLINE_SECONDS: Final = 30.0
+REQUESTS_PER_MINUTE: Final = 480
+MAX_CONCURRENT: Final = 16
+_VPCS: Final = "/v1/vpcs"
+_FIRST_POLL_SECONDS: Final = 0.3
+_POLL_GROWTH: Final = 1.4  # each wait is longer than the one before by this factor
+_MAX_POLL_SECONDS: Final = 5.0  # as the cloud's own controller
+
+
+class ThalassaBalancers:
+    """Implements Balancers for the organisation of a config file; its credential has to be able to write."""
+
+    def __init__(
+        self,
+        api: ThalassaApi,
+        default_subnet: str = "",
+        *,
+        write_deadline_seconds: float = WRITE_DEADLINE_SECONDS,
+        requests_per_minute: int = REQUESTS_PER_MINUTE,
+        first_poll_seconds: float = _FIRST_POLL_SECONDS,
+    ) -> None:
+        """`default_subnet` wins over that of the config file."""
+        self.write_deadline_seconds = write_deadline_seconds
+        self._api = api.open_beside(requests_per_minute=requests_per_minute, max_concurrent=MAX_CONCURRENT)
+        self._default_subnet = default_subnet
+        self._first_poll_seconds = first_poll_seconds
+        self._subnets: dict[tuple[int, str, str], str] = {}  # by generation, VPC and name
+
+    @property
+    def credential(self) -> Credential:
+        """The last reading of the config file."""
+        return self._api.session.credential
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()
+
+    # ---- pure, apart from the settings in the config file
+
+    def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredBalancer]:
+        """Return the desired balancer without targets."""
+        config = self._api.read_config()
+        if isinstance(config, Unanswered):
+            return read_request(request, Place(problem=config.reason))
+        place = read_place(config, self._api.find_vpc(config), self._default_subnet)
+        return read_request(request, place)
+
+    def plan_changes(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
+    ) -> tuple[Change, ...]:
+        """Return what differs."""
+        return plan.plan_changes(desired, targets, balancer)
+
+    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
+        """Return the changes that remove our ports, target groups and labels."""
+        return plan.plan_release(balancer)
+
+    def plan_adoption(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+    ) -> Change | InvalidField:
+        """Return the change of labels, or why the Service cannot use the balancer."""
+        return plan.plan_adoption(balancer, owner)
+
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> InvalidField:
+        """Return why not: the cloud's own controller would leave our target groups behind."""
+        reason = "Thalassa's controller does not take over target groups: it cannot take this one"
+        return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
+
+    def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
+        """Return the entries of the status, None to leave it unchanged."""
+        return plan.build_ingress(desired, balancer)
+
+    # ---- reads
+
+    async def resolve_names(
+        self, parsed: ParsedRequest[DesiredBalancer]
+    ) -> ParsedRequest[DesiredBalancer] | Unanswered:
+        """Set the identity of the subnet; a found one is not requested again."""
+        vpc = parsed.desired.place.vpc
+        key = (self.credential.generation, vpc, get_subnet_name(parsed.desired))
+        if not vpc:
+            return parsed
+        if key in self._subnets:
+            desired = msgspec.structs.replace(parsed.desired, subnet=self._subnets[key])
+            return msgspec.structs.replace(parsed, desired=desired)
+        network = await self._api.get_item(_VPCS, vpc, Network)
+        if isinstance(network, Unanswered):
+            return network
+        found = set_subnet(parsed, network if isinstance(network, Network) else None)
+        if found.desired.subnet:
+            self._subnets[key] = found.desired.subnet
+        return found
+
+    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+        """Return all balancers with all labels of an owner in this cluster, and groups without a balancer."""
+        generation = self.credential.generation
+        # first: a target group of a new balancer must not look left
+        groups = await self._list_groups(build_filter(cluster_uid))
+        if isinstance(groups, Unanswered):
+            return groups
+        listed = await self._api.list_items(BALANCERS, build_filter(cluster_uid), LoadBalancer)
+        if isinstance(listed, Unanswered):
+            return listed
+        present = [each for each in listed if _is_there(each) and _is_of(each, cluster_uid)]
+        observed = await self._observe(present, groups)
+        if isinstance(observed, Unanswered):
+            return observed
+        if self.credential.generation != generation:
+            return Unanswered("unauthorized", "the credential changed while balancers were listed")
+        found = [plan.build_balancer(each) for each in observed]
+        owners = {each.owner for each in found}
+        for group in groups:
+            owner = read_owner(group.labels)
+            if owner is not None and owner.cluster_uid == cluster_uid and owner not in owners:
+                found.append(plan.build_remnant(group, owner))
+        return tuple(found)
+
+    async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
+        """Return the balancer with exactly this identity, or a target group that is left of one."""
+        if balancer_id.startswith(REMNANT_PREFIX):
+            group = await self._api.get_item(GROUPS, balancer_id.removeprefix(REMNANT_PREFIX), TargetGroup)
+            owner = read_owner(group.labels) if isinstance(group, TargetGroup) else None
+            if not isinstance(group, TargetGroup):
+                return group
+            return NotFound() if owner is None else plan.build_remnant(group, owner)
+        found = await self._api.get_item(BALANCERS, balancer_id, LoadBalancer)
+        if not isinstance(found, LoadBalancer):
+            return found
+        if not _is_there(found):
+            return NotFound()
+        owner = read_owner(found.labels)
+        groups: tuple[TargetGroup, ...] | Unanswered = ()
+        if owner is not None:
+            groups = await self._list_groups(build_filter(owner.cluster_uid, owner.service_uid))
+        if isinstance(groups, Unanswered):
+            return groups
+        observed = await self._observe((found,), groups)
+        return observed if isinstance(observed, Unanswered) else plan.build_balancer(observed[0])
+
+    async def _list_groups(self, query: Mapping[str, str]) -> tuple[TargetGroup, ...] | Unanswered:
+        """Return the target groups with our labels; one is read again if the list leaves its targets out."""
+        listed = await self._api.list_items(GROUPS, query, TargetGroup)
+        if isinstance(listed, Unanswered):
+            return listed
+        groups = []
+        for group in listed:
+            found: TargetGroup | NotFound | Unanswered = group
+            if not _has_targets(group):
+                found = await self._api.get_item(GROUPS, group.identity, TargetGroup)
+            if isinstance(found, TargetGroup) and not all(each.target for each in found.attachments or ()):
+                found = Unanswered("malformed", f"target group {group.identity}: an attachment has no target")
+            if isinstance(found, Unanswered):
+                return found
+            if isinstance(found, TargetGroup):
+                groups.append(found)
+        return tuple(groups)
+
+    async def _observe(
+        self, balancers: Iterable[LoadBalancer], groups: tuple[TargetGroup, ...]
+    ) -> list[ObservedBalancer] | Unanswered:
+        """Return the balancers with all that belongs to them."""
+        observed = []
+        for each in balancers:
+            listeners = await self._read_listeners(each)
+            if isinstance(listeners, Unanswered):
+                return listeners
+            owner = read_owner(each.labels)
+            own = (group for group in groups if owner is not None and read_owner(group.labels) == owner)
+            balancer = msgspec.structs.replace(each, listeners=None)  # they may be incomplete there
+            observed.append(ObservedBalancer(balancer=balancer, listeners=listeners, groups=tuple(own)))
+        return observed
+
+    async def _read_listeners(self, balancer: LoadBalancer) -> tuple[Listener, ...] | Unanswered:
+        embedded = balancer.listeners
+        if embedded and all(each.target_group for each in embedded):
+            return embedded  # else there are none, or the API leaves them out here
+        return await self._api.list_items(f"{BALANCERS}/{balancer.identity}/listeners", {}, Listener)
+
+    # ---- writes
+
+    async def create_balancer(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner
+    ) -> WriteResult:
+        """Create the balancer, which has neither ports nor targets before it is ready."""
+        if not desired.may_open_ports or not desired.subnet:
+            return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
+        deadline = self._begin_write()
+        body = msgspec.json.encode(plan.build_creation(desired, owner))
+        created = await self._api.write("POST", BALANCERS, body, read_created, deadline=deadline)
+        if not isinstance(created, str):
+            return _without_answer(created)
+        await self._wait_until(
+            lambda found: isinstance(found, LoadBalancer) and found.status == "ready", created, deadline
+        )
+        return WriteSuccess(balancer_id=created)
+
+    async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
+        """Make one change."""
+        if not ID.fullmatch(balancer_id) or change.refusal:
+            reason = change.refusal or f"{balancer_id!r} is not an identity"
+            return WriteRejection(kind="invalid", reason=reason)
+        deadline = self._begin_write()
+        result = await self._api.write(
+            change.method, change.path, change.body or None, read_accepted, deadline=deadline
+        )
+        if isinstance(result, WriteRejection) and result.kind == "invalid":
+            return msgspec.structs.replace(result, target=change.target)
+        return WriteSuccess() if isinstance(result, bool) else _without_answer(result)
+
+    async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
+        """Delete it, or the target group that is left of one. A reserved address stays."""
+        identity = balancer_id.removeprefix(REMNANT_PREFIX)
+        if not ID.fullmatch(identity):
+            return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an identity")
+        path = BALANCERS if identity == balancer_id else GROUPS
+        deadline = self._begin_write()
+        deleted = await self._api.write(
+            "DELETE", f"{path}/{identity}", None, read_deletion, deadline=deadline
+        )
+        if isinstance(deleted, NotFound):
+            return deleted
+        if not isinstance(deleted, bool):
+            return _without_answer(deleted)
+        if path == GROUPS or await self._wait_until(
+            lambda found: isinstance(found, NotFound), identity, deadline
+        ):
+            return WriteSuccess()
+        return UnknownOutcome(reason="the deletion does not end by the deadline")
+
+    async def _wait_until(
+        self, is_done: Callable[[LoadBalancer | NotFound | Unanswered], bool], identity: str, deadline: float
+    ) -> bool:
+        """Poll the balancer; return False if it is not done by the deadline."""
+        loop = asyncio.get_running_loop()
+        wait = self._first_poll_seconds
+        while loop.time() + wait < deadline:
+            await asyncio.sleep(wait)
+            found = await self._api.get_item(BALANCERS, identity, LoadBalancer)
+            if isinstance(found, LoadBalancer) and not _is_there(found):
+                found = NotFound()
+            if is_done(found):
+                return True
+            wait = min(wait * _POLL_GROWTH, _MAX_POLL_SECONDS)
+        return False
+
+    def _begin_write(self) -> float:
+        """Return the deadline."""
+        return asyncio.get_running_loop().time() + self.write_deadline_seconds
+
+
+def _is_there(balancer: LoadBalancer) -> bool:
+    return balancer.status != "deleted"  # the Go client reads it as gone
+
+
+def _is_of(balancer: LoadBalancer, cluster_uid: str) -> bool:
+    """Whether it is of the cluster: the API may ignore the filter."""
+    owner = read_owner(balancer.labels)
+    return owner is not None and owner.cluster_uid == cluster_uid
+
+
+def _has_targets(group: TargetGroup) -> bool:
+    return group.attachments is not None and all(each.target for each in group.attachments)
+
+
+def _without_answer(result: object) -> WriteRejection | UnknownOutcome:
+    assert isinstance(result, WriteRejection | Unanswered)
+    return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result
