@@ -22,10 +22,15 @@ from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_instances import OpenStackInstances
 from libs.clouds.routes import Routes
+from libs.clouds.thalassa.balancers.thalassa_balancers import (
+    REQUESTS_PER_MINUTE as THALASSA_REQUESTS_PER_MINUTE,
+)
+from libs.clouds.thalassa.balancers.thalassa_balancers import ThalassaBalancers
 from libs.clouds.thalassa.thalassa_api import ThalassaApi
 from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 
 _NETWORK: Final = "HCLOUD_NETWORK"
+_DEFAULT_SUBNET: Final = "defaultSubnet"  # as in the config file of Thalassa's controller
 
 
 class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,10 +104,29 @@ def _open_openstack(
     )
 
 
+def _open_thalassa(
+    options: AccountOptions, balancers: Mapping[str, str] | None, network: str
+) -> CloudClients:
+    api = ThalassaApi(options)
+    clients = CloudClients(instances=ThalassaInstances(api))
+    if balancers is None:
+        return clients
+    if unknown := balancers.keys() - {_DEFAULT_SUBNET}:
+        raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
+    return msgspec.structs.replace(
+        clients,
+        balancers=ThalassaBalancers(
+            api,
+            balancers.get(_DEFAULT_SUBNET, ""),
+            requests_per_minute=max(THALASSA_REQUESTS_PER_MINUTE, options.requests_per_minute),
+        ),
+    )
+
+
 # By the name in settings. The second argument has the options of load balancers, None without them, and the
 # third the network of routes, "" without them.
 ADAPTERS: Final[Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None, str], CloudClients]]] = {
     "hcloud": _open_hcloud,
     "openstack": _open_openstack,
-    "thalassa": lambda options, *_: CloudClients(instances=ThalassaInstances(ThalassaApi(options))),
+    "thalassa": _open_thalassa,
 }

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from libs.common.contract.controllers import SERVICE_LB, is_controller_selected
-from libs.common.contract.instances import BALANCER_PROVIDERS
+from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.settings import flags
 from services.cloud.core.balancers.balancer_record import BalancerAccount
@@ -39,7 +39,7 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "Accounts with the load balancers of Services of a class, each as account=class, such as "
             "prod=example.com/hcloud. The class is the spec.loadBalancerClass of the Services. It needs "
             "service-lb-controller in --controllers, and a credential that may write. Providers: "
-            f"{', '.join(BALANCER_PROVIDERS)}.",
+            f"{', '.join(CLOUD_PROVIDERS)}.",
             flags.LOAD_BALANCERS,
         ),
     ] = ()
@@ -138,10 +138,6 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
         default = self.default_balancer_account
         if default and default not in providers:
             yield f"--load-balancer-default-account={default}: --cloud-account has no such account"
-        for account in dict.fromkeys((*(account for account, _ in classes), default)):
-            provider = providers.get(account, BALANCER_PROVIDERS[0])
-            if provider not in BALANCER_PROVIDERS:
-                yield f"--load-balancer-class: {provider}, the cloud of {account}, is not supported yet"
         for text in self.balancer_options:
             account, _, option = text.partition("/")
             name, separator, _ = option.partition("=")

@@ -15,8 +15,9 @@ from cli.explain.layout import Finding
 from libs.clouds.balancers import InvalidField
 from libs.clouds.hcloud.balancers import annotations as hcloud
 from libs.clouds.openstack.balancers import annotations as openstack
+from libs.clouds.thalassa.balancers import annotations as thalassa
 from libs.common.cloud_config.model import NodeSelectorTerm
-from libs.common.contract.instances import BALANCER_PROVIDERS, get_provider
+from libs.common.contract.instances import CLOUD_PROVIDERS, get_provider
 from libs.common.contract.kube_service import ABANDON_ANNOTATION, LOAD_BALANCER, KubeService
 from libs.common.contract.node import Node
 from services.cloud.core.balancers.balancer_answers import ABANDON_UNKNOWN
@@ -144,13 +145,15 @@ class _ReadAnnotations(msgspec.Struct, frozen=True):
 def _parse_annotations(evidence: ServiceEvidence, process: AccountProcess | None) -> _ReadAnnotations | None:
     """Return the annotations as the process reads them, None without a reader."""
     annotations = evidence.service.metadata.annotations
-    if process is None or process.provider not in BALANCER_PROVIDERS:
+    if process is None or process.provider not in CLOUD_PROVIDERS:
         return None
     if process.provider == "openstack":
         name = annotations.get(openstack.CLASS, "")
         sections: dict[str, dict[str, str]] = {name: {}}  # in a file that only the process has
         of_openstack = openstack.parse_annotations(annotations, sections)
         return _ReadAnnotations(of_openstack.invalid, of_openstack.values.node_selector)
+    if process.provider == "thalassa":
+        return _ReadAnnotations(thalassa.parse_annotations(annotations).invalid, ())
     of_hcloud = hcloud.parse_annotations(annotations, hcloud.Annotations())
     return _ReadAnnotations(of_hcloud.invalid, of_hcloud.values.node_selector)
 

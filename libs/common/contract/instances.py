@@ -20,14 +20,13 @@ from libs.common.json_errors import JSON_ERRORS
 
 RECORD_ANNOTATION: Final = "node.cloudprovider.kubernetes.io/talos-ccm-instance"
 RECORD_DIGEST_LABEL: Final = "talos-ccm.node-restriction.kubernetes.io/instance"
-# The clouds of which an account may have an instance, with the schemes of their providerIDs.
+# The clouds of which an account may have instances and load balancers, with the schemes of their providerIDs.
 CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
     "hcloud": "hcloud",
     "openstack": "openstack",
     "thalassa": "thalassacloud",
 }
-BALANCER_PROVIDERS: Final = ("hcloud", "openstack")  # the clouds of which an account may have load balancers
-ROUTE_PROVIDERS: Final = ("hcloud",)  # and routes
+ROUTE_PROVIDERS: Final = ("hcloud",)  # the clouds of which an account may have routes
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]
 _SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)

@@ -111,6 +111,14 @@ def test_annotations_are_read_as_the_cloud_of_the_account_reads_them():
     assert [each.field for each in explain_service(evidence).invalid] == [prefix + "proxy-protocol"]
 
 
+def test_annotations_of_thalassa_are_read_as_the_process_reads_them():
+    prefix = "loadbalancer.k8s.thalassa.cloud/"
+    annotations = {prefix + "acl-allowed-sources": "office", prefix + "internal": "true"}
+    service = make_kube_service(load_balancer_class=CLASS, annotations=annotations)
+    evidence = ServiceEvidence(service=service, at=NOW, lease=LEADING, **change(provider="thalassa"))
+    assert [each.field for each in explain_service(evidence).invalid] == [prefix + "acl-allowed-sources"]
+
+
 def test_a_load_balancer_that_is_to_stay_cannot_be_given_up():
     blocked = block(DONE, "CredentialRejected")
     evidence = ServiceEvidence(service=blocked, at=NOW, accounts=(PROD,), lease=LEADING)

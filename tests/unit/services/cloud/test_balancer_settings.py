@@ -83,8 +83,6 @@ def test_options_have_the_names_of_the_native_environment_and_the_flag_has_prece
         (["class=other=c"], "--load-balancer-class=other=c: the form is"),
         (["class=prod=c", "class=b-2=c"], "--load-balancer-class: c is there twice"),
         (["class=prod=c", "class=prod=d"], "--load-balancer-class: prod is there twice"),
-        (["class=t=c"], "thalassa, the cloud of t, is not supported yet"),
-        (["default-account=t"], "thalassa, the cloud of t, is not supported yet"),
         (["default-account=other"], "--cloud-account has no such account"),
         (["option=prod/HCLOUD_NETWORK"], "the form is account/NAME=value"),
         (["option=HCLOUD_NETWORK=1"], "the form is account/NAME=value"),
