@@ -29,6 +29,8 @@ from libs.clouds.thalassa.balancers.desired import DesiredBalancer
 from libs.clouds.thalassa.balancers.plan import Change
 from libs.clouds.thalassa.balancers.thalassa_balancers import ThalassaBalancers
 from libs.clouds.thalassa.thalassa_api import ThalassaApi
+from libs.testbed.clouds.api_server import SimRequest
+from libs.testbed.clouds.http_faults import Answer
 from tests.contract.clouds.accounts import SECRET, ThalassaAccount, open_thalassa
 
 OWNER = Owner(
@@ -335,9 +337,7 @@ async def test_all_targets_of_a_group_are_one_request(client: Client):
 
 
 async def test_labels_of_the_config_file_are_on_all_objects(client: Client):
-    client.file.write_text(
-        client.file.read_text() + "\nadditionalLabels: {cost: web}\ndefaultSubnet: nodes\n"
-    )
+    client.file.write_text(client.file.read_text() + LABELS_IN_FILE)
     balancer_id = await client.create()
     await client.converge(balancer_id, await client.desire())
     assert client.balancers[0]["labels"] == LABELS | {"cost": "web"}
@@ -355,6 +355,12 @@ async def test_an_unknown_subnet_or_vpc_is_an_invalid_field_and_an_outage_no_ans
     client.server.add_fault("service_error")
     request = BalancerRequest(namespace="default", name="web", uid="u", annotations={}, ports=())
     assert isinstance(await client.ours.resolve_names(client.ours.read_request(request)), Unanswered)
+
+
+async def test_an_invalid_field_is_never_sent(client: Client):
+    invalid = (await client.parse(acl_allowed_sources="office")).desired
+    assert isinstance(await client.ours.create_balancer(invalid, (), OWNER), WriteRejection)
+    assert client.writes() == []
 
 
 async def test_a_found_subnet_is_asked_for_once(client: Client):
@@ -420,6 +426,18 @@ async def test_a_deletion_that_does_not_end_by_the_deadline_is_unknown(
     assert isinstance(await client.ours.delete_balancer(balancer_id, keeps_address=False), UnknownOutcome)
     assert (await client.get(balancer_id)).is_busy
     await client.close()
+
+
+async def test_a_deletion_ends_with_the_state_deleted(client: Client):
+    client.sim.delete_seconds = 3600
+    balancer_id = await client.create()
+
+    def mark_deleted(request: SimRequest, answer: Answer) -> None:
+        if request.method == "DELETE":
+            client.balancers[0]["status"] = "deleted"
+
+    client.server.after_answer = mark_deleted
+    assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == WriteSuccess()
 
 
 async def test_a_creation_that_takes_longer_than_the_deadline_is_busy(
@@ -496,6 +514,12 @@ async def test_a_listing_has_this_cluster_and_nothing_else(client: Client):
     for labels in ({}, of_another, *incomplete):
         await client.ours.create_balancer(await client.desire(), (), OWNER)
         client.balancers[-1]["labels"] = dict(labels)
+        found = await client.get(client.balancers[-1]["identity"])
+        assert found.has_foreign_tags == (labels in incomplete)
+    await client.converge(balancer_id, await client.desire())
+    [group] = client.groups
+    table = client.organisation.tables["loadbalancer-target-groups"]
+    table["tg-1"] = group | {"identity": "tg-1", "labels": group["labels"] | of_another}
     client.server.cloud.ignores_filters = True
     assert list(await client.listing()) == [balancer_id]
 
@@ -523,6 +547,26 @@ async def test_a_listing_is_complete_or_no_answer(client: Client, path: str, fau
     await client.ours.create_balancer(await client.desire(), (), OWNER)
     client.server.add_fault(fault, path)
     assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid), Unanswered)
+
+
+async def test_a_listing_is_by_one_credential(client: Client, account: ThalassaAccount):
+    await client.create()
+
+    def replace_secret(request: SimRequest) -> None:
+        account.replace_secret("another")
+        client.file.write_text(client.file.read_text().replace(SECRET, "another"))
+        client.server.after_answer = lambda request, answer: None
+
+    client.server.after_answer = lambda request, answer: replace_secret(request)
+    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid), Unanswered)
+    assert len(await client.listing()) == 1
+
+
+async def test_listeners_without_their_target_groups_are_listed(client: Client):
+    balancer_id = await client.create()
+    await client.converge(balancer_id, await client.desire())
+    client.sim.shows_groups = False
+    assert client.ours.plan_changes(await client.desire(), (), await client.get(balancer_id)) == ()
 
 
 async def test_an_attachment_without_a_target_is_no_answer(client: Client):

@@ -342,8 +342,6 @@ def _plan_targets(
 
 
 def _plan_unused_groups(desired: DesiredBalancer, observed: ObservedBalancer) -> Iterator[Change]:
-    if "ports" in desired.frozen:
-        return
     found = (_find_group(each, observed) for each in desired.listeners)
     used = {each.identity for each in found if each is not None}
     used |= {each.target_group.identity for each in observed.listeners if each.target_group}

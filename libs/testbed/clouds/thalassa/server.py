@@ -38,7 +38,7 @@ FAULTS: Final[Mapping[str, MakeResponse]] = {
     "forbidden": replace_answer(make_error(403, "forbidden")),
     "quota": replace_answer(make_error(403, "quota exceeded")),
     "conflict": replace_answer(make_error(409, "another change is running")),
-    "rate_limited": replace_answer(make_error(429, "too many requests", Retry_After="90")),
+    "rate_limited": replace_answer(make_error(429, "rate limit exceeded", Retry_After="90")),
     "service_error": replace_answer(make_error(503, "unavailable")),
     "lying_not_found": replace_answer(make_error(404, "not found")),
     "huge": pad_answer(65 << 20),  # its client accepts lists without pages

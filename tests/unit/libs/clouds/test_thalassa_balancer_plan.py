@@ -123,6 +123,23 @@ def test_an_invalid_field_opens_no_port_and_changes_its_own_field_only():
     assert (body["loadbalancingPolicy"], body["enableProxyProtocol"]) == ("MAGLEV", True)
 
 
+def test_an_invalid_field_opens_no_port_of_a_target_group_that_is_there():
+    assert plan_changes(desire(max_connections="many"), (), observe(groups=(make_group(),))) == ()
+
+
+def test_what_an_unreadable_annotation_describes_stays():
+    parts = {"listeners": (make_listener(),), "groups": (make_group(),)}
+    given: dict[str, Any] = {
+        **parts,
+        "securityGroups": [{"identity": "sg-1"}],
+        "reservedIpIdentity": "ip-1",
+        "subnet": {"identity": "subnet-9"},
+        "externalIpAddresses": None,
+    }
+    desired = desire(security_groups="no such/one", reserved_ip="no/1", internal="maybe", subnet="no/1")
+    assert plan_changes(desired, (), observe(**given)) == ()
+
+
 def test_a_port_that_is_there_twice_closes_nothing():
     ports = (
         Port(name="a", protocol="TCP", port=80, node_port=30080),
@@ -157,6 +174,8 @@ def test_a_port_moves_to_another_target_group_when_that_has_targets_and_is_restr
     attach, move = plan_changes(desired, TARGETS, balancer)
     assert show((attach,)) == ["POST loadbalancer-target-groups/tg-80/attach"]
     assert msgspec.json.decode(move.body)["targetGroup"] == "tg-80"
+    unreadable = plan_changes(desire(acl_allowed_sources="office"), (), balancer)
+    assert [msgspec.json.decode(each.body)["allowedSources"] for each in unreadable if each.body] == [[ACL]]
     local = desire(acl_allowed_sources=ACL, fields={"health_check_node_port": 30100})
     assert "PUT loadbalancers/lb-1/listeners/listener-80" not in show(plan_changes(local, TARGETS, balancer))
 
