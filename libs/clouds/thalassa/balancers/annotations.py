@@ -101,7 +101,7 @@ _lower_policy: Final = parse_choice("round_robin", "random", "maglev")
 
 
 class Row(msgspec.Struct, frozen=True):
-    """How an annotation is read, and which parts of a balancer it describes: () = read at the creation."""
+    """How an annotation is read, and which parts of a balancer have to stay while it is unreadable."""
 
     parse: Callable[[str], object]
     parts: tuple[str, ...] = ()
@@ -109,10 +109,10 @@ class Row(msgspec.Struct, frozen=True):
 
 _CHECK: Final = ("health_check",)
 ROWS: Final[Mapping[str, Row]] = {
-    "subnet": Row(_parse_identity, ("subnet",)),
+    "subnet": Row(_parse_identity),
     "type": Row(_parse_public),
     "internal": Row(parse_bool, ("internal", "status")),
-    "security_groups": Row(_parse_identities, ("security_groups",)),
+    "security_groups": Row(_parse_identities),
     "create_security_group": Row(_parse_false),
     "reserved_ip": Row(lambda text: _parse_identity(text) if text.strip() else "", ("reserved_ip",)),
     "acl_allowed_sources": Row(parse_sources, ("sources",)),

@@ -260,7 +260,7 @@ def _plan_settings(desired: DesiredBalancer, observed: ObservedBalancer) -> Iter
     """Change each setting by itself: one that the cloud rejects prevents no other."""
     values, balancer = desired.annotations, observed.balancer
     groups = sorted(each.identity for each in balancer.security_groups or ())
-    if values.security_groups not in (None, tuple(groups)) and "security_groups" not in desired.frozen:
+    if values.security_groups not in (None, tuple(groups)):
         yield _update(balancer, securityGroupAttachments=values.security_groups)
     is_given = values.reserved_ip or PREPARED not in (balancer.labels or {})
     if (
