@@ -60,6 +60,8 @@ ADDRESS = Ingress(ip="192.0.2.1")
 class VersionPlanner:
     """A cloud whose balancers have a version, and nothing else. The desired version is an annotation."""
 
+    has_outliving_parts = False
+
     def read_request(self, request: BalancerRequest) -> ParsedRequest[str]:
         return ParsedRequest(desired=request.annotations.get("version", "v1"))
 

@@ -163,6 +163,10 @@ PlannedT_co = TypeVar("PlannedT_co", bound=Hashable, covariant=True)  # the same
 class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
     """The pure part of an adapter: what an annotation means, and how a balancer differs from it."""
 
+    # Whether a change may create a part that outlives its balancer. A Service then ends only when no change
+    # of unknown result can take effect any more.
+    has_outliving_parts: bool
+
     def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredT]:
         """Return the desired balancer without targets."""
         ...

@@ -85,7 +85,8 @@ class ThalassaCluster:
         async def is_gone() -> bool:
             return await self.kube.find_service(name) is None
 
-        await wait_until(is_gone, f"{name} is gone", 60)
+        # In the first minute of a leader, a change of a former one may still create a target group.
+        await wait_until(is_gone, f"{name} is gone", 100)
         assert self.list_objects("loadbalancers") == self.list_objects("loadbalancer-target-groups") == []
 
 
@@ -188,8 +189,6 @@ async def test_a_create_whose_answer_is_lost_makes_no_double_after_a_crash(clust
     async with cluster.run_account(retry_period_seconds=0.1):
         await cluster.kube.wait_for_address("web", 60)
         assert len(cluster.list_objects("loadbalancers")) == 1
-        await cluster.kube.delete_service("web")
-        await cluster.wait_for_end("web")
 
 
 async def test_a_balancer_that_another_hand_deletes_is_made_again_with_its_target_groups(
@@ -208,8 +207,6 @@ async def test_a_balancer_that_another_hand_deletes_is_made_again_with_its_targe
         await cluster.patch_service("web", {"metadata": {"annotations": values}})
         await wait_until(lambda: [each["maxConnections"] for each in cluster.listeners] == [7], "again", 100)
         assert cluster.list_objects("loadbalancer-target-groups") == [group]
-        await cluster.kube.delete_service("web")
-        await cluster.wait_for_end("web")
 
 
 async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: ThalassaCluster):

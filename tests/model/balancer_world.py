@@ -171,6 +171,8 @@ START_PAID: Final = (
 class _Planner:
     """The desired balancer is a version."""
 
+    has_outliving_parts = False
+
     def read_request(self, request: Any) -> ParsedRequest[int]:
         raise NotImplementedError
 

@@ -55,6 +55,8 @@ _PATH: Final = "/load_balancers"
 class HcloudBalancers:
     """Implements Balancers for the project of a token, which has to be one that may write."""
 
+    has_outliving_parts = False
+
     def __init__(
         self,
         api: HcloudApi,

@@ -66,6 +66,8 @@ ItemT = TypeVar("ItemT")
 class OctaviaBalancers:
     """Implements Balancers for the project of a credential, which has to be one that may write."""
 
+    has_outliving_parts = False  # a floating address needs the port of its balancer
+
     def __init__(
         self,
         api: OpenStackApi,

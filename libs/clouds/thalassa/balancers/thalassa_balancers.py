@@ -54,6 +54,8 @@ _MAX_POLL_SECONDS: Final = 5.0  # as the cloud's own controller
 class ThalassaBalancers:
     """Implements Balancers for the organisation of a config file; its credential has to be able to write."""
 
+    has_outliving_parts = True  # target groups
+
     def __init__(
         self,
         api: ThalassaApi,

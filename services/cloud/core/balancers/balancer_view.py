@@ -108,10 +108,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         """Earlier answers of the cloud are void."""
         return self.written_at or self.led_since
 
-    def find_settled(self, balancer_id: str) -> datetime:
-        """Return when no change of the balancer can take effect any more, also none of a former leader."""
-        unknown = (each.until for each in self.pauses if each.kind is None and each.key[:1] == (balancer_id,))
-        return max((self.led_since + MAX_LATENESS, *unknown))
+    def find_settled(self, balancer_id: str | None = None) -> datetime:
+        """Return when no change of the balancer can take effect any more, also none of a former leader.
+
+        None is for changes of any balancer that the Service had.
+        """
+        unknown = [each for each in self.pauses if each.kind is None]
+        if balancer_id is not None:
+            unknown = [each for each in unknown if each.key[:1] == (balancer_id,)]
+        return max((self.led_since + MAX_LATENESS, *(each.until for each in unknown)))
 
     def find_pause(self, step: CloudWrite[Any, Any], now: datetime, generation: int) -> Pause | None:
         """Return the pause of this write, if it is not over. A new credential ends that of a rejection."""

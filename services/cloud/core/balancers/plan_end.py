@@ -125,7 +125,17 @@ def _end_listed(view: View, record: BalancerRecord | None) -> AnyStep | None:
         if isinstance(found, Balancer) and found.owner == view.owner:
             return _end_found(view, found)
         return list_again(view, listing) if isinstance(found, Balancer | NotFound) else found
-    return None if record is None else prove_unsettled_create(view, record, listing)
+    step = None if record is None else prove_unsettled_create(view, record, listing)
+    return step or _prove_unsettled_parts(view, listing)
+
+
+def _prove_unsettled_parts(view: View, listing: Listing) -> AnyStep | None:
+    """Return the next step until a listing proves that no late change has left a part; then None."""
+    settled_at = view.memory.find_settled()
+    if not view.planner.has_outliving_parts or listing.began_at >= settled_at:
+        return None
+    until = min(settled_at, find_next_listing(view))
+    return Wait(until, WriteUnsettled()) if view.now < until else ListBalancers()
 
 
 def list_again(view: View, listing: Listing) -> AnyStep:

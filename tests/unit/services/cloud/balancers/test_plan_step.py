@@ -1088,6 +1088,32 @@ def test_the_tags_stay_until_no_change_can_take_effect_any_more():
     assert plan_step(make_view(ENDINGS["deleted"], lookup, memory=leader)) == wait
 
 
+class _OutlivingParts(VersionPlanner):
+    """A cloud whose changes may create what outlives its balancer."""
+
+    has_outliving_parts = True
+
+
+def test_a_service_ends_when_no_late_change_can_leave_a_part_behind():
+    deleted = Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)}))
+    lost = remember_write(
+        deleted,
+        ChangeBalancer(balancer_id="1", change="add 7"),
+        UnknownOutcome(reason="lost"),
+        deadline=at(-70),
+        ended_at=at(-71),
+        generation=1,
+    )
+    view = make_view(ENDINGS["deleted"], MISSING, planner=_OutlivingParts(), memory=deleted, listing=EMPTY)
+    assert plan_step(view) == ReleaseService()
+    late = replace(view, memory=lost, listing=make_listing(at_second=-11))
+    assert plan_step(late) == ListBalancers()
+    assert plan_step(replace(late, listing=EMPTY)) == ReleaseService()
+    leader = replace(view, memory=replace(deleted, led_since=at(-5)))
+    assert plan_step(leader) == Wait(at(55), WriteUnsettled())
+    assert plan_step(replace(leader, planner=VersionPlanner())) == ReleaseService()
+
+
 class _TargetRelease(VersionPlanner):
     """A cloud with one target beside the tags."""
 
