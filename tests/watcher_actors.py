@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -27,9 +27,9 @@ from libs.common.contract.events import (
     ObservedNode,
     SnapshotComplete,
 )
-from libs.common.contract.kube_service import KubeService
-from libs.common.contract.node import Node, ObjectMeta
-from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.kube_service import KubeService, trim_kube_service
+from libs.common.contract.node import Node, ObjectMeta, trim_node
+from libs.common.contract.signing_request import SigningRequest, trim_signing_request
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
@@ -50,6 +50,13 @@ from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
 from tests.service_flow import make_dependencies
 
 StoredT = TypeVar("StoredT", bound=Node | SigningRequest | KubeService | ServiceCidr)
+
+
+_TRIMS: Final[dict[type, Callable[[Any], Any]]] = {
+    Node: trim_node,
+    SigningRequest: trim_signing_request,
+    KubeService: trim_kube_service,
+}
 
 
 class ScriptedKind(Generic[StoredT]):
@@ -75,7 +82,7 @@ class ScriptedKind(Generic[StoredT]):
         """Add or modify; the object gets the next resourceVersion."""
         self.version += 1
         self.objects[_key(changed)] = stored = _at(changed, self.version)
-        self._tell(Changed(stored))
+        self._tell(Changed(_trim(stored)))
         return stored
 
     def delete(self, name: str) -> None:
@@ -97,7 +104,7 @@ class ScriptedKind(Generic[StoredT]):
 
     def _list(self) -> ListSnapshot[StoredT]:
         self.lists += 1
-        return ListSnapshot(tuple(self.objects.values()), str(self.version), self.unreadable)
+        return ListSnapshot(tuple(map(_trim, self.objects.values())), str(self.version), self.unreadable)
 
     def _tell(self, event: WatchEvent[StoredT]) -> None:
         for listener in self._listeners:
@@ -118,6 +125,12 @@ class ScriptedKind(Generic[StoredT]):
 
 def _key(stored: StoredT) -> str:
     return stored.name if isinstance(stored, ServiceCidr) else stored.key
+
+
+def _trim(stored: StoredT) -> StoredT:
+    """The object without what the watcher does not read, as the reflector delivers it."""
+    trim: Callable[[StoredT], StoredT] = _TRIMS.get(type(stored), lambda each: each)
+    return trim(stored)
 
 
 def _at(stored: StoredT, version: int) -> StoredT:
@@ -293,7 +306,7 @@ class PublisherActor:
         self.flow = flow
 
     def put(self, changed: Any) -> None:
-        self.store.put(changed)
+        self.store.put(_trim(changed))
         self.publisher.enqueue({changed.name})
 
     def remove(self, removed: Node, version: int) -> None:

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from libs.common.bus.flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract.kube_service import KubeService
-from libs.common.contract.node import Node
+from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, trim_node
 from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, SNAPSHOT
@@ -22,7 +24,7 @@ from libs.common.service.leader_elector import (
     find_root_cause,
 )
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from services.watcher.core.kinds import CSR, NODE, NODE_WITH_NETWORK, SERVICE, Kind, ObjectT
+from services.watcher.core.kinds import CSR, NODE, SERVICE, Kind, ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.published_state import PublishedState
 from services.watcher.core.stall_detector import select_expected_durables
@@ -87,8 +89,9 @@ class WatcherService:
             heartbeat_ttl_seconds=settings.renew_deadline_seconds,
         )
         reflector = self._build_reflector
-        node_kind = NODE_WITH_NETWORK if settings.needs_network_condition else NODE
-        node_source = node_source or partial(reflector, NODES, partial(Store, node_kind))
+        conditions = frozenset({NETWORK_UNAVAILABLE} if settings.needs_network_condition else ())
+        trimmed = msgspec.structs.replace(NODES, transform=partial(trim_node, more_conditions=conditions))
+        node_source = node_source or partial(reflector, trimmed, partial(Store, NODE))
         request_source = request_source or partial(reflector, SIGNING_REQUESTS, partial(Store, CSR))
         kube_service_source = kube_service_source or partial(reflector, SERVICES, partial(Store, SERVICE))
         service_cidr_source = service_cidr_source or partial(reflector, SERVICE_CIDRS, list[ServiceCidr])
@@ -99,7 +102,7 @@ class WatcherService:
             epoch=self._epoch,
             published=self._published,
             publisher=self._leader_publisher,
-            nodes=self._build_kind(node_kind, node_source),
+            nodes=self._build_kind(NODE, node_source),
             csrs=self._build_kind(CSR, request_source) if settings.watches_requests else None,
             services=self._build_kind(SERVICE, kube_service_source) if settings.watches_services else None,
             service_cidrs=self._service_cidrs,

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER, KubeService
-from libs.common.contract.node import Node, ObjectMeta
+from libs.common.contract.node import Node, ObjectMeta, trim_node
 from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.json_errors import JSON_ERRORS
@@ -29,14 +29,13 @@ from services.ipam.core.pages import (
 from services.labeler.core.plan.field_ownership import list_machine_config_keys
 from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.lifecycle.core.deletion_limit import BudgetDenial, decode_deletions
-from services.watcher.core.kinds import CSR, NODE
 from tests.builders import NOW, make_kube_service, make_node, make_request
 from tests.fuzz.target import Target
 
 REQUEST: Final = Request(verb="watch", resource="objects", path="/")
 RESOURCES: Final[tuple[Resource[Any], ...]] = (
-    msgspec.structs.replace(NODES, transform=NODE.transform),
-    msgspec.structs.replace(SIGNING_REQUESTS, transform=CSR.transform),
+    msgspec.structs.replace(NODES, transform=trim_node),
+    SIGNING_REQUESTS,
     SERVICES,
 )
 _RANGE: Final = "10.240.0.0/12"

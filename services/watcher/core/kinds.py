@@ -1,7 +1,6 @@
 """The differences between Nodes, CSRs and Services; the code to list, watch and publish them is shared."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -16,9 +15,9 @@ from libs.common.contract.events import (
     ObservedKubeService,
     ObservedNode,
 )
-from libs.common.contract.kube_service import KubeService, trim_kube_service
-from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, trim_node
-from libs.common.contract.signing_request import SigningRequest, trim_signing_request
+from libs.common.contract.kube_service import KubeService
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE, OBSERVED_SERVICE
 
 ObjectT = TypeVar("ObjectT", bound=Node | SigningRequest | KubeService)
@@ -36,7 +35,6 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     is_logged: bool  # a first state and a deletion get that line at INFO; all other lines are at DEBUG
     resource: str  # plural, as in the Kubernetes API; also a metric label
     subject: str
-    transform: Callable[[ObjectT], ObjectT]
     is_relevant: Callable[[ObjectT], bool] = lambda each: True  # other objects are never published
     # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
     queue_key: Callable[[ObjectT], str] = lambda each: ""
@@ -60,15 +58,10 @@ NODE: Final[Kind[Node]] = Kind(
     is_logged=True,
     resource="nodes",
     subject=OBSERVED_NODE,
-    transform=trim_node,
     is_settling=lambda node: not node.is_initialized,
     max_cooldown_seconds=8.0,
     extract_object=lambda event: event.node if isinstance(event, NodeObserved) else None,
     build_observed=lambda node, **fields: NodeObserved(node=node, **fields),
-)
-# With the condition that the controller of routes writes.
-NODE_WITH_NETWORK: Final = msgspec.structs.replace(
-    NODE, transform=partial(trim_node, more_conditions=frozenset({NETWORK_UNAVAILABLE}))
 )
 
 CSR: Final[Kind[SigningRequest]] = Kind(
@@ -77,7 +70,6 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     is_logged=False,  # csr logs the decision
     resource="certificatesigningrequests",
     subject=OBSERVED_CSR,
-    transform=trim_signing_request,
     # A longer name cannot be published, and the watcher would remember why: up to 1 MB each.
     is_relevant=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
     queue_key=lambda request: _queue_key(request) if request.is_pending else "",
@@ -95,7 +87,6 @@ SERVICE: Final[Kind[KubeService]] = Kind(
     is_logged=False,  # cloud logs what it does
     resource="services",
     subject=OBSERVED_SERVICE,
-    transform=trim_kube_service,
     is_relevant=lambda service: service.may_have_balancer,
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.service if isinstance(event, KubeServiceObserved) else None,

@@ -80,7 +80,7 @@ class Store(Generic[ObjectT]):
         return self._objects.keys()
 
     def get(self, name: str) -> ObjectT | None:
-        """Return the trimmed object; None if there is none or it is unreadable."""
+        """Return the object; None if there is none or it is unreadable."""
         return self._objects.get(name)
 
     def may_be_evicted(self, name: str) -> bool:
@@ -135,17 +135,17 @@ class Store(Generic[ObjectT]):
         kind, name = self._kind, obj.key
         if not kind.is_relevant(obj):
             return set() if self._discard(name) is None else {name}
-        known, trimmed = self._discard(name), kind.transform(obj)
-        if known is not None and known.spec == trimmed.spec:
-            trimmed = replace(trimmed, spec=known.spec)  # the stream has older states: one spec for all
-        self._objects[name] = trimmed
-        queue = kind.queue_key(trimmed)
-        evicted = self._queues.add(queue, trimmed.metadata) if queue else None
+        known = self._discard(name)
+        if known is not None and known.spec == obj.spec:
+            obj = replace(obj, spec=known.spec)  # the stream has older states: one spec for all
+        self._objects[name] = obj
+        queue = kind.queue_key(obj)
+        evicted = self._queues.add(queue, obj.metadata) if queue else None
         if evicted is not None:
             del self._objects[evicted]
         if evicted == name:
             return set() if known is None else {name}
-        changed = set() if known is not None and is_same_object(known, trimmed) else {name}
+        changed = set() if known is not None and is_same_object(known, obj) else {name}
         return changed if evicted is None else changed | {evicted}
 
     def _discard(self, name: str) -> ObjectT | None:
