@@ -8,9 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final
 
-from libs.talos.api import MachineUnavailable
 from services.metadata.core.contested_addresses import MAX_DIALLED
-from services.metadata.machines.query_machine import QuerySlots
+from services.metadata.machines.query_machine import QueryResult, QuerySlots, query_address
 from services.metadata.machines.talos_client import TalosClient
 
 log = logging.getLogger(__name__)
@@ -88,17 +87,12 @@ class DialBackCache:
 
     async def _node_name_at(self, address: str) -> str:
         """Return the node name that the machine at the address reports; "" if none answers."""
-        try:
-            async with self._dial_slots, self.slots.acquire():
-                facts = await self.talos.fetch_facts(
-                    address, deadline_seconds=self.deadline_seconds, with_system=False
-                )
-        except MachineUnavailable as unavailable:
-            fields = {"address": address, "reason": unavailable.fault.message}
-            log.debug("no machine answers at a contested address", extra=fields)
-            return ""
-        except Exception:
-            # A response is hostile input: one that breaks our parser must not end the request's only task.
-            log.exception("unexpected error, dial failed", extra={"address": address})
-            return ""
-        return facts.node_name
+        async with self._dial_slots, self.slots.acquire():
+            found = await query_address(
+                self.talos, address, parts=(), deadline_seconds=self.deadline_seconds, with_system=False
+            )
+        if isinstance(found, QueryResult):
+            return found.facts.node_name
+        fields = {"address": address, "reason": found.message}
+        log.debug("no machine answers at a contested address", extra=fields)
+        return ""
