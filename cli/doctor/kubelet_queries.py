@@ -15,7 +15,7 @@ from cli.cluster.pods import Pod
 from cli.cluster.unavailable import RemoteClock, Unavailable, list_known
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot, UnreadyPods
 from cli.inside.talos_credential import TalosCredentialReport, decode_report
-from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
+from libs.common.contract.ip_addresses import list_node_ips
 from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
@@ -136,5 +136,5 @@ async def probe_credential_in_pod(kube: KubeApi, seen: InstallationSnapshot) -> 
 
 
 def _list_addresses(nodes: Sequence[Node]) -> tuple[str, ...]:
-    announced = [parse_node_ips(node.provided_node_ip) for node in nodes if node.provided_node_ip]
-    return tuple(str(ips[0]) for ips in announced if not isinstance(ips, InvalidNodeIP) and ips)
+    announced = (list_node_ips(node.provided_node_ip) for node in nodes)
+    return tuple(str(ips[0]) for ips in announced if ips)

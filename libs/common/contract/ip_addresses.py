@@ -113,6 +113,12 @@ def parse_node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
     return _node_ips(annotation)
 
 
+def list_node_ips(annotation: str) -> tuple[IP, ...]:
+    """Return the addresses of `parse_node_ips`: none if the annotation is missing or invalid."""
+    ips = parse_node_ips(annotation) if annotation else ()
+    return () if isinstance(ips, InvalidNodeIP) else ips
+
+
 @lru_cache(maxsize=CACHE_SIZE)  # of short texts only: an annotation may have 256 kB
 def _node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
     ips: list[IP] = []

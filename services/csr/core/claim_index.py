@@ -9,7 +9,7 @@ import msgspec
 from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.dns_names import MAX_NAME_LENGTH
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
+from libs.common.contract.ip_addresses import canonical_ip, list_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.pod_cidrs import PodCidrIndex
@@ -233,8 +233,7 @@ def _derive_name_claims(sources: _ClaimSources) -> _ClaimsByKey:
 
 def parse_provided_ips(provided_node_ip: str) -> frozenset[str]:
     """Return the node IPs in the kubelet's annotation, in canonical form; none if it is malformed."""
-    provided = parse_node_ips(provided_node_ip) if provided_node_ip else ()
-    return frozenset() if isinstance(provided, InvalidNodeIP) else frozenset(map(str, provided))
+    return frozenset(map(str, list_node_ips(provided_node_ip)))
 
 
 def collect_object_ips(node: Node) -> frozenset[str]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
+from libs.common.contract.ip_addresses import canonical_ip, list_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.networks import parse_foreign_network
 from libs.common.contract.node import Node
@@ -106,8 +106,7 @@ def _node_address_fields(node: Node) -> tuple[object, ...]:
 
 
 def _list_node_addresses(node: Node) -> tuple[str, ...]:
-    ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
-    provided = () if isinstance(ips, InvalidNodeIP) else tuple(map(str, ips))
+    provided = map(str, list_node_ips(node.provided_node_ip))
     reported = [a.address for a in node.status.addresses if a.type in ("InternalIP", "ExternalIP")]
     return _filter_canonical((*provided, *reported[:_MAX_ADDRESSES_PER_NODE]))
 

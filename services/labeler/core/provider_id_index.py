@@ -11,7 +11,7 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.instances import make_instance_key
-from libs.common.contract.ip_addresses import InvalidNodeIP, parse_ip, parse_node_ips
+from libs.common.contract.ip_addresses import list_node_ips, parse_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import OUR_SCHEME
@@ -217,7 +217,8 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
     is_same_machine = bool(uuid) and uuid == other_uuid
     # Kubernetes notices only after 40 s or more that the former kubelet is gone. The systemUUID alone is no
     # proof, because each kubelet writes its own.
-    if is_same_machine and fault == "wrong_machine" and _has_address(holder, facts.node_ip):
+    has_its_address = parse_ip(facts.node_ip) in list_node_ips(holder.provided_node_ip)
+    if is_same_machine and fault == "wrong_machine" and has_its_address:
         return ""
     ready = holder.find_condition("Ready")
     if ready is not None and ready.status == "True":
@@ -230,8 +231,3 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
     if since is not None and facts.queried_at - since < _RESTART_PERIOD:
         return "the machine of that Node may only be restarting"
     return ""
-
-
-def _has_address(node: Node, address: str) -> bool:
-    provided = parse_node_ips(node.provided_node_ip or "")
-    return not isinstance(provided, InvalidNodeIP) and parse_ip(address) in provided

@@ -3,18 +3,16 @@
 import ipaddress
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Final, Protocol
 
 from cryptography import x509
 
-from libs.common.contract.ip_addresses import CACHE_SIZE, canonical_ip
+from libs.common.contract.ip_addresses import canonical_ip, list_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.pod_cidrs import PodCidrIndex
 from libs.common.contract.public_addresses import counts, iterate_machine_addresses
 from libs.common.contract.signing_request import SigningRequest
-from services.metadata.core.dial_targets import order_dial_targets
 
 MAX_DIALLED: Final = 4  # per request
 
@@ -148,12 +146,7 @@ def _iter_node_ips(node: Node) -> Iterator[str]:
 
 def _select_dialable(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the addresses in canonical form without prefix length, without invalid ones and repetitions."""
-    return tuple(ip for ip in dict.fromkeys(map(canonical_ip, texts)) if ip and _is_dialable(ip))
-
-
-@lru_cache(maxsize=CACHE_SIZE)
-def _is_dialable(ip: str) -> bool:
-    return order_dial_targets(ip, prefer_ipv6=False) == (ip,)
+    return tuple(ip for ip in dict.fromkeys(map(canonical_ip, texts)) if list_node_ips(ip))
 
 
 def lacks_requested_address(request: SigningRequest, facts: MachineFacts) -> bool:

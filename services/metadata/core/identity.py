@@ -10,11 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.contract.ip_addresses import canonical_ip
+from libs.common.contract.ip_addresses import canonical_ip, list_node_ips
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
-from services.metadata.core.dial_targets import order_dial_targets
 
 STEP: Final = "Nodename"
 
@@ -73,10 +72,8 @@ def _describe_claim(other: Node, node_name: str, uuid: str, addresses: frozenset
         return "node name"
     if normalize_uuid(other.status.node_info.system_uuid) == uuid:
         return "systemUUID"
-    provided = order_dial_targets(other.provided_node_ip, prefer_ipv6=False)
     claimed = {canonical_ip(address.address) for address in other.status.addresses}
-    if isinstance(provided, tuple):
-        claimed.update(provided)
+    claimed.update(map(str, list_node_ips(other.provided_node_ip)))
     shared = sorted(claimed & addresses)
     return f"address {shared[0]}" if shared else ""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.ip_addresses import parse_ip
+from libs.common.contract.ip_addresses import list_node_ips, parse_ip
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from services.metadata.core.dial_targets import order_dial_targets
@@ -36,10 +36,9 @@ def list_expected_addresses(node: Node) -> tuple[str, ...] | Inconclusive:
         if written.type != "InternalIP":
             continue
         ip = parse_ip(written.address)
-        dialled = order_dial_targets(str(ip), prefer_ipv6=False) if ip is not None else ()
-        if isinstance(dialled, MachineFault) or not dialled:
+        if ip is None or not list_node_ips(str(ip)):
             return Inconclusive(f"metadata does not dial its InternalIP {written.address[:80]!a}")
-        found.update(dict.fromkeys(dialled))
+        found[str(ip)] = None
     if len(found) > MAX_ADDRESSES:
         return Inconclusive(f"the Node has more than {MAX_ADDRESSES} addresses")
     return tuple(found)
@@ -53,8 +52,7 @@ def list_remaining_addresses(
     if isinstance(addresses, Inconclusive):
         return addresses
     at = {facts.node_ip for facts in wrong_machines}
-    provided = order_dial_targets(node.provided_node_ip, prefer_ipv6=False)
-    if not set(provided if isinstance(provided, tuple) else ()) <= at:
+    if not at.issuperset(map(str, list_node_ips(node.provided_node_ip))):
         return Inconclusive("no machine answers at some of its node IPs")
     if why := _explain_no_other(node, wrong_machines):
         return Inconclusive(why)

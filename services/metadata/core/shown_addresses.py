@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
+from libs.common.contract.ip_addresses import canonical_ip, list_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.public_addresses import iterate_machine_addresses
 
@@ -86,6 +86,5 @@ def _iter_addresses(event: NodeEnriched | NodeUnreachable, facts: MachineFacts |
     node = event.node
     if facts is not None:
         return map(canonical_ip, iterate_machine_addresses(facts))
-    provided = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
-    ips = () if isinstance(provided, InvalidNodeIP) else map(str, provided)
+    ips = map(str, list_node_ips(node.provided_node_ip))
     return (*ips, *(canonical_ip(address.address) for address in node.status.addresses))
