@@ -17,6 +17,7 @@ from libs.common.contract.events import (
     KubeServiceObserved,
     Leading,
     NodeEnriched,
+    NodeEvent,
     NodeObserved,
     NodeUnreachable,
     ObservationOrder,
@@ -79,6 +80,7 @@ class ConsoleFleet(ServiceFlow):
         self._version = 100
         self._errors: Counter[tuple[str, str]] = Counter()
         self._quarantine: Quarantine | None = None
+        self._events: list[tuple[str, NodeEvent]] = []
 
     async def publish_leading(self) -> None:
         """A leader that stays: its heartbeat is one in time only at its publication."""
@@ -101,8 +103,27 @@ class ConsoleFleet(ServiceFlow):
                         is_leading=leads,
                         errors=of_leader,
                         quarantine=self._quarantine if service == "ipam" else None,
+                        events=self._take_events(service) if of_leader is errors else (),
                     )
                 )
+
+    def record(self, name: str, number: int, reason: str, message: str, *, service: str = "labeler") -> None:
+        """Record an Event about a Node, for the next pulse of the service; "Synced" is no warning."""
+        event = NodeEvent(
+            node=name,
+            uid=f"uid-{number}",
+            component="cloud-node-controller" if service == "labeler" else f"talos-ccm-{service}",
+            type="Normal" if reason == "Synced" else "Warning",
+            reason=reason,
+            message=message,
+            at=self._now(),
+        )
+        self._events.append((service, event))
+
+    def _take_events(self, service: str) -> tuple[NodeEvent, ...]:
+        taken = tuple(event for own, event in self._events if own == service)
+        self._events = [each for each in self._events if each[0] != service]
+        return taken
 
     def rest(self, *numbers: int) -> None:
         """Put these blocks into quarantine, as the next pulse of ipam reports."""

@@ -25,7 +25,7 @@ class ConsoleFollower:
             clock=monotonic,
             should_keep=lambda message: message.subject == SNAPSHOT,
             on_message=self._apply,
-            on_stream_replaced=state.clear,
+            on_stream_replaced=lambda: state.clear(now().timestamp()),
         )
         self._failed_subjects: set[str] = set()
 

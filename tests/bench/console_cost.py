@@ -18,7 +18,8 @@ import aiohttp
 import click
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.contract.events import PULSE_TTL_SECONDS
+from libs.common.clocks import utc_now
+from libs.common.contract.events import MAX_PULSE_EVENTS, PULSE_TTL_SECONDS, NodeEvent, encode
 from libs.common.contract.services import CONSOLE, DURABLES, LABELER
 from libs.common.contract.subjects import ALL_SUBJECTS
 from libs.common.observability import metrics
@@ -49,6 +50,15 @@ _CONCURRENCY: Final = 64
 _NO_RESYNC: Final = "--node-status-update-frequency=20m"
 _SERIES: Final = 30
 _SUBJECTS: Final = 5000
+_EVENT: Final = NodeEvent(  # as long as most
+    node="page-0001",
+    uid="0b1e6cf5-6d70-4c42-9e2d-7e1c6f3cbb1c",
+    component="talos-ccm-labeler",
+    type="Normal",
+    reason="Synced",
+    message="Node synced successfully",
+    at=utc_now(),
+)
 
 
 class Variant(NamedTuple):
@@ -261,13 +271,16 @@ async def _measure_pulses(bus: NatsBus, server: NatsServer, count: int) -> None:
         metrics.KUBE_REQUESTS.labels("labeler", "patch", f"resource-{number}", "200").inc()
         metrics.PUBLISHED.labels(f"decided.labeler.{number}", "published").inc()
         metrics.HANDLED.labels("labeler", f"event-{number}", "handled").inc()
-    service = _IdleService()
-    own, nats = time.process_time(), _read_cpu(server)
-    for _ in range(count):
-        await bus.publish(build_pulse(bus, service, "host_1", ()), ttl_seconds=PULSE_TTL_SECONDS)
-    own_ms = 1000 * (time.process_time() - own) / count
-    nats_ms = 1000 * (_read_cpu(server) - nats) / count
-    click.echo(f"one pulse: {own_ms:.3f} ms of its process, {nats_ms:.3f} ms of nats-server")
+    for events in ((), (_EVENT,) * MAX_PULSE_EVENTS):
+        service = _IdleService()
+        own, nats = time.process_time(), _read_cpu(server)
+        for _ in range(count):
+            pulse = build_pulse(bus, service, "host_1", (), events)
+            await bus.publish(pulse, ttl_seconds=PULSE_TTL_SECONDS)
+        own_ms = 1000 * (time.process_time() - own) / count
+        nats_ms = 1000 * (_read_cpu(server) - nats) / count
+        what = f"one pulse with {len(events)} Events, {len(encode(pulse))} bytes"
+        click.echo(f"{what}: {own_ms:.3f} ms of its process, {nats_ms:.3f} ms of nats-server")
 
 
 async def _measure_delivery(bus: NatsBus, server: NatsServer, count: int, rounds: int) -> None:

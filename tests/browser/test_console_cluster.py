@@ -90,6 +90,17 @@ async def test_the_page_shows_what_the_api_server_holds(cluster: Cluster):
     assert cluster.page.errors == []
 
 
+async def test_a_node_shows_the_event_that_the_api_server_has(cluster: Cluster):
+    await cluster.wait_for_ready(COUNT)
+    events = (await cluster.kubelets.request("GET", "/api/v1/namespaces/default/events")).body["items"]
+    first = min(events, key=lambda event: int(event["metadata"]["resourceVersion"]))  # in the first pulse
+    await cluster.page.evaluate(f"location.hash = '#/node/{first['involvedObject']['name']}'")
+    shown = "(document.querySelector('.events')?.innerText ?? '')"
+    text = await cluster.page.wait_for(f"{shown}.includes('{first['message']}') && {shown}", 60)
+    assert f"{first['reason']} {first['source']['component']}, " in text
+    await cluster.page.evaluate("location.hash = '#/nodes'")
+
+
 async def test_the_page_survives_restarts_and_a_wiped_stream_without_a_reload(cluster: Cluster):
     await cluster.wait_for_ready(COUNT)
     await cluster.services.kill("console")

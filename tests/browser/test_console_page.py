@@ -12,7 +12,7 @@ from libs.testbed.browser import Browser, Page
 from tests.browser.axe import find_serious_violations
 from tests.bus_actors import run_during, wait_until
 from tests.console_actors import ConsoleClient, run_console
-from tests.console_fleet import ConsoleFleet
+from tests.console_fleet import HOSTILE, ConsoleFleet
 
 pytestmark = pytest.mark.real_servers
 
@@ -226,6 +226,23 @@ async def test_a_stuck_node_shows_its_cause_its_fix_and_its_hops(opened: Opened,
     assert "talosctl -n 10.0.36.3 version" in text
     assert "attempt 7" in text
     assert "talos-ccm explain node stuck-silent" in text
+
+
+async def test_a_node_shows_the_events_that_our_services_have_recorded(opened: Opened, page: Page):
+    await opened.open(page, "node/stuck-write")
+    await page.wait_for("document.body.innerText.includes('No Event since then')")
+    opened.fleet.record("stuck-write", 9001, "NodeWriteFailed", f"403 Forbidden {HOSTILE}")
+    opened.fleet.record("stuck-write", 9001, "CIDRNotAvailable", "no free block", service="ipam")
+    await opened.fleet.pulse()
+    text = await page.wait_for(
+        "document.querySelectorAll('.events li').length === 2 && document.querySelector('.events').innerText"
+    )
+    assert f"403 Forbidden {HOSTILE}" in text
+    assert "NodeWriteFailed cloud-node-controller, " in text
+    assert "no free block" in text
+    body = await page.evaluate("document.body.innerText")
+    assert "recorded by our services since " in body
+    assert "kubectl get events --field-selector involvedObject.name=stuck-write" in body
 
 
 async def test_rows_can_be_reached_and_opened_with_the_keyboard(opened: Opened, page: Page):

@@ -119,6 +119,17 @@ SAMPLES: list[events.Event] = [
                 ),
             ),
         ),
+        events=(
+            events.NodeEvent(
+                node="web-1",
+                uid="uid-1",
+                component="talos-ccm-lifecycle",
+                type="Warning",
+                reason="ProviderIDMismatch",
+                message="Its record is void",
+                at=builders.NOW,
+            ),
+        ),
     ),
     builders.make_decided(
         uid="uid-1",

@@ -1,7 +1,7 @@
 """The schema of every message: frozen structs, tagged with a version, JSON on the wire."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -281,6 +281,19 @@ class InstanceMetadata(InstanceEvent, frozen=True, kw_only=True, tag="InstanceMe
 PULSE_TTL_SECONDS: Final = 30  # a process that ended is forgotten after this time
 MAX_PULSE_PROBLEMS: Final = 5
 MAX_QUARANTINED_BLOCKS: Final = 100  # in one pulse
+MAX_PULSE_EVENTS: Final = 100
+
+
+class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A Kubernetes Event about a Node, as a service has written it."""
+
+    node: str
+    uid: str  # of the Node
+    component: str  # its source, as `kubectl describe` shows it
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str  # its begin
+    at: Timestamp
 
 
 class QuarantinedBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,6 +324,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     lag: int = 0  # messages that it follows and has not received yet; durables count their own
     oldest_at: Timestamp | None = None  # no message of `lag` was published before; None during a replay
     quarantine: Quarantine | None = None  # of ipam; None before it has read its claims
+    events: tuple[NodeEvent, ...] = ()  # written since the last pulse, at most MAX_PULSE_EVENTS
 
 
 class AccountReport(

@@ -80,11 +80,12 @@ class KubeApi:
         deadline_seconds: float = DEADLINE_SECONDS,
         connections: int = CONNECTIONS,
         observe: RequestObserver = lambda verb, resource, status, seconds: None,
+        on_event: Callable[[ObjectEvent, datetime], None] = lambda event, now: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Create a client; Events name `instance` as their reporter. Raises KubeConfigError.
 
-        `jitter` is uniform in [0, 1).
+        `on_event` is called with each Event that Kubernetes has stored. `jitter` is uniform in [0, 1).
         """
         self.transport = Transport(
             config,
@@ -95,6 +96,7 @@ class KubeApi:
             jitter=jitter,
         )
         self._instance = instance
+        self._on_event = on_event
 
     def with_own_connections(self, *, connections: int) -> "KubeApi":
         """Return a client with the same identity and its own connections, so neither delays the other."""
@@ -285,8 +287,11 @@ class KubeApi:
         try:
             await self.transport.call(build_request("create", path, event.regarding.name, body))
         except AlreadyExists:
-            return False
-        return True
+            is_new = False  # such as after a lost answer
+        else:
+            is_new = True
+        self._on_event(event, now)
+        return is_new
 
     # ---- Leases
 

@@ -15,6 +15,7 @@ from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
 from libs.common.contract.services import WATCHER
 from libs.common.observability import telemetry
+from libs.common.service.event_journal import EventJournal
 from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
 from libs.common.service.health import HealthServer, Readiness, ReadinessCheck
 from libs.common.service.open_bus import is_standby, observe_kubernetes, open_bus
@@ -55,6 +56,7 @@ class Application:
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._readiness = Readiness(time.monotonic)
         self._running = ServiceSupervisor(self._readiness)
+        self._journal = EventJournal()
 
     async def run(self) -> int:
         """Run until a signal or the end of a service; return the exit status. Raises SettingsError."""
@@ -85,7 +87,8 @@ class Application:
         services = [self._build(run, bus, kube) for run in self._runs]
         reduce_gc_frequency()
         self._watch_readiness(bus, services)
-        run_in_background(endings, publish_pulses(bus, services, self._identity, self._readiness.problems))
+        pulses = publish_pulses(bus, services, self._identity, self._readiness.problems, self._journal)
+        run_in_background(endings, pulses)
         run_in_background(endings, self._readiness.log_changes())
         return await self._running.run(services)
 
@@ -108,6 +111,7 @@ class Application:
                 user_agent=f"talos-ccm/{version('talos-ccm')} ({self._name})",
                 instance=self._identity.partition("_")[0],
                 observe=observe_kubernetes,
+                on_event=self._journal.add,
             )
         except KubeConfigError as error:
             raise SettingsError(" ".join(str(error).split())) from error  # errors of YAML have several lines

@@ -6,9 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from libs.common.bus.protocol import Bus, BusError
-from libs.common.contract.events import MAX_PULSE_PROBLEMS, PULSE_TTL_SECONDS, EventError, Pulse
+from libs.common.contract.events import (
+    MAX_PULSE_PROBLEMS,
+    PULSE_TTL_SECONDS,
+    EventError,
+    NodeEvent,
+    Pulse,
+)
 from libs.common.contract.subjects import is_publishable_name
 from libs.common.service.error_counts import count_errors
+from libs.common.service.event_journal import EventJournal
 from libs.common.service.service import Service
 
 log = logging.getLogger(__name__)
@@ -23,6 +30,7 @@ async def publish_pulses(
     services: Sequence[Service],
     identity: str,
     problems: Problems,
+    journal: EventJournal,
     *,
     seconds: float = PULSE_SECONDS,
 ) -> None:
@@ -39,16 +47,20 @@ async def publish_pulses(
         for service in services:
             if not service.spec.publishes:
                 continue  # such as the console
+            name = service.spec.service
+            events = journal.take(name)
             try:
-                reasons = (*found[service.spec.service], *shared)
-                pulse = build_pulse(bus, service, instance, reasons)
+                pulse = build_pulse(bus, service, instance, (*found[name], *shared), events)
                 await bus.publish(pulse, ttl_seconds=PULSE_TTL_SECONDS)
             except (BusError, EventError) as error:
-                fields = {"service": service.spec.service, "error": str(error)}
+                journal.put_back(name, events)
+                fields = {"service": name, "error": str(error)}
                 log.debug("publish of pulse failed, will retry", extra=fields)
 
 
-def build_pulse(bus: Bus, service: Service, instance: str, problems: tuple[str, ...]) -> Pulse:
+def build_pulse(
+    bus: Bus, service: Service, instance: str, problems: tuple[str, ...], events: tuple[NodeEvent, ...] = ()
+) -> Pulse:
     """Return the pulse of a service now; `problems` is why it is not ready."""
     lag = bus.lag(service.spec.service)
     return Pulse(
@@ -60,4 +72,5 @@ def build_pulse(bus: Bus, service: Service, instance: str, problems: tuple[str, 
         lag=lag.messages,
         oldest_at=lag.since,
         quarantine=getattr(service, "quarantine", None),
+        events=events,
     )

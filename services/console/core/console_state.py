@@ -91,15 +91,14 @@ class ConsoleState:
         self._namespace = namespace
         self.stats: StreamStats | None = None  # None = unknown
         self._history = History(now)
-        self._started_at = now
         self._version = 1
-        self._complete_since = 1  # clients with an older version get everything
-        self.clear()
+        self.clear(now)
 
-    def clear(self) -> None:
+    def clear(self, now: float) -> None:
         """Forget everything but the history: the stream was replaced."""
+        self._followed_since = now
         self._version += 1
-        self._complete_since = self._version
+        self._complete_since = self._version  # clients with an older version get everything
         self._nodes: dict[str, NodeRecord] = {}
         self._requests: dict[str, RequestRecord] = {}
         self._newest_request: dict[str, str] = {}  # Node -> name
@@ -154,7 +153,7 @@ class ConsoleState:
             case events.DeadLetter():
                 self._apply_dead_letter(event, now)
             case events.Pulse():
-                self._pulses.apply(event, published_at, live=live)
+                self._apply_pulse(event, published_at, live=live)
             case _:
                 self._apply_other(event, published_at, now, live=live)
         if live:
@@ -230,6 +229,16 @@ class ConsoleState:
         if live and not was_initialized and "initialized" in record.hops and record.base.created:
             self._history.add_latency(record.hops["initialized"] - record.base.created)
         self._update_node(event.name, now)
+
+    def _apply_pulse(self, pulse: events.Pulse, published_at: float, *, live: bool) -> None:
+        self._pulses.apply(pulse, published_at, live=live)
+        for event in pulse.events:
+            if live and event.node not in self._nodes:
+                continue  # the Node is gone
+            record = self._node(event.node)
+            node_record.add_event(record, event)
+            self._version += 1  # the page fetches its details again
+            record.version = self._version
 
     def _apply_other(self, event: events.Event, at: float, now: float, *, live: bool) -> None:
         match event:
@@ -401,6 +410,8 @@ class ConsoleState:
             is_initialized=record.is_initialized,
             findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
             decisions=decisions,
+            recorded=tuple(each for each in record.recorded if each.uid == record.uid),
+            recorded_since=self._followed_since,
             requests=[request_record.build_row(each) for each in requests],
             changes=(
                 list_changes(_decode_node(record.before), observed.node)
@@ -441,7 +452,7 @@ class ConsoleState:
             dead_letters=Counter(letter.service for letter in self._dead.values()),
             pulses=self._pulses.list_pulses(),
             recent_errors=self._pulses.count_recent_errors(),
-            seconds=now - self._started_at,
+            seconds=now - self._followed_since,
             unreachable=sum(1 for each in self._nodes.values() if each.fault is not None),
             blocked=sum(1 for each in self._nodes.values() if each.blocked is not None),
             denied=requests["denied"],

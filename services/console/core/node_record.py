@@ -51,6 +51,7 @@ _INSTANCE_STATES: Final[dict[type, InstanceState]] = {
     events.InstanceGone: "gone",
     events.InstanceUnknown: "unknown",
 }
+_MAX_EVENTS: Final = 10
 _encode = msgspec.json.Encoder().encode
 
 
@@ -105,6 +106,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
     hops: dict[HopName, float] = {}
+    recorded: tuple[events.NodeEvent, ...] = ()  # Events, newest first; also of a former Node of this name
     before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
 
     @property
@@ -214,6 +216,13 @@ def apply_decided(record: NodeRecord, decided: events.Decided) -> None:
     hop = _HOP_OF_OUTCOME.get((decided.service, decided.outcome))
     if hop is not None:
         record.hops.setdefault(hop, seconds_of(decided.decided_at))
+
+
+def add_event(record: NodeRecord, event: events.NodeEvent) -> None:
+    """Keep an Event, once: processes share their work, and the stream repeats its last messages."""
+    is_same = (event.component, event.reason, event.message)
+    others = (each for each in record.recorded if (each.component, each.reason, each.message) != is_same)
+    record.recorded = tuple(sorted((event, *others), key=lambda each: each.at, reverse=True)[:_MAX_EVENTS])
 
 
 def find_account_of_shut_down(record: NodeRecord) -> str:

@@ -53,7 +53,7 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: Mapping[str, int]  # by service
     pulses: tuple[Pulse, ...]  # of all running processes
     recent_errors: Mapping[str, Mapping[str, int]]  # service -> cause -> number
-    seconds: float  # since the console began
+    seconds: float  # since the console follows the stream
     unreachable: int  # Nodes whose machines do not answer
     blocked: int
     denied: int

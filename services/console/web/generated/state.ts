@@ -179,6 +179,16 @@ export interface Decided {
   rules?: string[];
 }
 
+export interface NodeEvent {
+  node: string;
+  uid: string;
+  component: string;
+  type: "Normal" | "Warning";
+  reason: string;
+  message: string;
+  at: string;
+}
+
 export interface Change {
   kind: "added" | "removed";
   field: string;
@@ -196,6 +206,8 @@ export interface NodeDetail {
   is_initialized: boolean;
   findings: Finding[];
   decisions: Decided[];
+  recorded: NodeEvent[];
+  recorded_since: number;
   requests: RequestRow[];
   changes: Change[] | null;
   machine: MachineRow | null;

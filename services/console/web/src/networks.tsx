@@ -103,7 +103,7 @@ function QuarantineCard({ quarantine: { count, blocks } }: { quarantine: Quarant
             key={each.block}
             health="warning"
             name={<b>{each.block}</b>}
-            state={`until ${timeOf(each.until)} at the earliest`}
+            state={`until ${format.timeOf(each.until)} at the earliest`}
           >
             {explain(each)}
           </Item>
@@ -113,9 +113,8 @@ function QuarantineCard({ quarantine: { count, blocks } }: { quarantine: Quarant
   );
 }
 
-const timeOf = (text: string) => format.time(new Date(text).getTime() / 1_000);
 const explain = ({ node, since }: QuarantinedBlock) =>
-  `Its Node ${node || "(without a valid name)"} is gone since ${timeOf(since)}, and others may still use its addresses.`;
+  `Its Node ${node || "(without a valid name)"} is gone since ${format.timeOf(since)}, and others may still use its addresses.`;
 
 function listBlocks() {
   const owned = [...nodes.values()].flatMap(({ name, state, cidrs = [] }) =>
@@ -125,7 +124,7 @@ function listBlocks() {
     text: each.block,
     name: each.node,
     kind: "quarantined",
-    title: `${each.block} in quarantine until ${timeOf(each.until)}. ${explain(each)}`,
+    title: `${each.block} in quarantine until ${format.timeOf(each.until)}. ${explain(each)}`,
   }));
   return [...owned, ...resting].map((each) => ({ ...each, ...parseCidr(each.text) }));
 }

@@ -111,6 +111,7 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
               ))}
             </ol>
           </Card>
+          <Events detail={detail} name={name} />
           <Card title="Machine">
             {!detail.machine && <Empty title="metadata has published nothing about its machine" />}
             <p class="text-bad wrap-anywhere">{detail.machine?.problem}</p>
@@ -131,10 +132,6 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
       <Card title="Only the command line knows" note="not in the stream">
         <ul>
           <li>
-            Its Events, as Kubernetes has them:{" "}
-            <Command text={`kubectl get events --field-selector involvedObject.name=${name}`} />
-          </li>
-          <li>
             Its machine at this moment, its Pods and the Lease:{" "}
             <Command text={`talos-ccm explain node ${name}${option}`} />
           </li>
@@ -144,14 +141,38 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
   );
 }
 
+function Events({ detail, name }: { detail: NodeDetail; name: string }) {
+  const since = format.time(detail.recorded_since).slice(0, 5);
+  return (
+    <Card title="Events" note={`recorded by our services since ${since}`}>
+      {detail.recorded.length === 0 && <Empty title="No Event since then" />}
+      <ul class="events">
+        {detail.recorded.map(({ type, component, reason, message, at }) => (
+          <Item
+            key={component + reason + message}
+            health={type === "Warning" ? "warning" : "ok"}
+            name={<b>{reason}</b>}
+            state={`${component}, ${format.timeOf(at)}`}
+          >
+            {message}
+          </Item>
+        ))}
+      </ul>
+      <p class="mt-3">
+        All, as Kubernetes has them:{" "}
+        <Command text={`kubectl get events --field-selector involvedObject.name=${name}`} />
+      </p>
+    </Card>
+  );
+}
+
 function DecisionItem({ decision }: { decision: Decided }) {
-  const at = new Date(decision.decided_at).getTime() / 1_000;
   return (
     <li>
       <p class="flex items-baseline gap-2.5">
         <b>{decision.service}</b> <code class="flex-1">{decision.outcome}</code>
         <time class="text-xs text-muted" title={decision.decided_at}>
-          {format.time(at)}
+          {format.timeOf(decision.decided_at)}
         </time>
       </p>
       <p>{decision.reason}</p>

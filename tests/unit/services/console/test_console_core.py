@@ -15,6 +15,7 @@ from libs.common.contract.events import (
     Event,
     KubeServiceGone,
     NodeEnriched,
+    NodeEvent,
     ObservationOrder,
     Pulse,
     Quarantine,
@@ -201,7 +202,7 @@ def test_a_frame_has_the_changes_since_a_version_and_everything_after_a_replaced
     state.apply(make_message(make_node_gone(make_node())), START, live=True)
     after = build_frame(state, before.version)
     assert (after.is_complete, after.nodes, after.removed_nodes) == (False, [], ["web-1"])
-    state.clear()
+    state.clear(START)
     assert build_frame(state, after.version).is_complete
     assert build_frame(state, 10_000).is_complete, "the version of a former process"
 
@@ -440,6 +441,57 @@ def test_the_quarantine_is_that_of_the_ipam_process_that_read_the_claims_last_an
     assert build_frame(state).overview.quarantine == newer
     state.advance(START + 31)
     assert build_frame(state).overview.quarantine is None, "the pulses have expired"
+
+
+def make_node_event(**changed: Any) -> NodeEvent:
+    event = NodeEvent(
+        node="web-1",
+        uid="uid-1",
+        component="talos-ccm-labeler",
+        type="Normal",
+        reason="Synced",
+        message="m",
+        at=NOW,
+    )
+    return replace(event, **changed)
+
+
+def list_events(state: ConsoleState) -> list[str]:
+    """The messages of the Events of web-1."""
+    detail = state.build_detail("web-1", START, observed=None, machine=None)
+    assert detail is not None
+    return [event.message for event in detail.recorded]
+
+
+def test_the_details_have_the_last_events_of_the_node_once_and_none_of_a_former_node():
+    state = make_state(make_node_observed(make_node()))
+    version = state.version
+    late = [make_node_event(message=f"{n}", at=NOW + timedelta(seconds=n)) for n in range(12)]
+    former, other = make_node_event(uid="uid-0", message="former"), make_node_event(node="web-2")
+    pulse = Pulse(service="labeler", instance="a", events=(*late, former, other))
+    for _ in range(2):  # the stream repeats the last pulse after a reconnect
+        state.apply(make_message(pulse), START, live=True)
+    assert list_events(state) == [f"{n}" for n in range(11, 1, -1)]
+    assert [row.name for row in build_frame(state, since=version).nodes] == ["web-1"], "the page reads again"
+    repeated = make_node_event(message="2", at=NOW + timedelta(minutes=1))
+    state.apply(make_message(Pulse(service="labeler", instance="b", events=(repeated,))), START, live=True)
+    assert list_events(state) == ["2", *(f"{n}" for n in range(11, 2, -1))]
+
+
+def test_events_in_a_pulse_that_is_replayed_before_its_node_are_not_lost():
+    pulse = Pulse(service="labeler", instance="a", events=(make_node_event(), make_node_event(node="gone")))
+    state = make_state(pulse, make_node_observed(make_node()), live=False)
+    assert list_events(state) == ["m"]
+    assert [row.name for row in build_frame(state).nodes] == ["web-1"]
+
+
+def test_the_time_since_which_events_are_kept_is_that_of_the_current_stream():
+    state = make_state()
+    state.clear(START + 60)
+    state.apply(make_message(make_node_observed(make_node())), START + 61, live=True)
+    detail = state.build_detail("web-1", START, observed=None, machine=None)
+    assert detail is not None
+    assert detail.recorded_since == START + 60
 
 
 # ---- clouds

@@ -1,21 +1,33 @@
 """What a pulse says of its service: its errors since the process began, its lag, and why it is not ready."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, StreamFull, WrongLastSequence
-from libs.common.contract.events import Event, Pulse, Quarantine
+from libs.common.contract.events import (
+    MAX_EVENT_BYTES,
+    MAX_PULSE_EVENTS,
+    MAX_QUARANTINED_BLOCKS,
+    Event,
+    Pulse,
+    Quarantine,
+    QuarantinedBlock,
+    encode,
+)
 from libs.common.contract.services import CONSOLE, IPAM, LABELER, METADATA, ServiceSpec, expand_cloud
 from libs.common.contract.subjects import DEAD_LETTERS, DECIDED, PULSES
+from libs.common.kube.events import ObjectEvent, ObjectReference, node_reference
 from libs.common.observability import metrics, telemetry
 from libs.common.service.error_counts import count_errors
+from libs.common.service.event_journal import EventJournal
 from libs.common.service.open_bus import bus_hooks, observe_kubernetes
 from libs.common.service.pulse_publisher import build_pulse, publish_pulses
 from tests.builders import NOW
-from tests.bus_actors import NODES, run_during, wait_for_value
+from tests.bus_actors import NODES, run_during, wait_for_value, wait_until
 
 FLORIST = replace(
     LABELER, service="florist", publishes=(f"{DECIDED}.florist.>", f"{PULSES}.florist.>"), durables=()
@@ -90,7 +102,9 @@ async def test_a_pulse_has_the_problems_of_its_service_and_of_its_process_but_no
         message = await bus.get_last(f"{PULSES}.{service}.host_1")
         return None if message is None or not isinstance(message.event, Pulse) else message.event
 
-    async with run_during(publish_pulses(bus, services, "host_1", lambda: checks, seconds=0.0)):
+    async with run_during(
+        publish_pulses(bus, services, "host_1", lambda: checks, EventJournal(), seconds=0.0)
+    ):
         florist = await wait_for_value(lambda: read("florist"), lambda pulse: pulse is not None)
         metadata = await wait_for_value(lambda: read("metadata"), lambda pulse: pulse is not None)
     assert isinstance(florist, Pulse)
@@ -111,3 +125,92 @@ async def test_a_pulse_has_the_quarantine_that_its_service_reports():
     ipam = IdleService(IPAM)
     ipam.quarantine = Quarantine(read_at=NOW, count=0, blocks=())
     assert build_pulse(MemoryBus(MemoryServer()), ipam, "host_1", ()).quarantine == ipam.quarantine
+
+
+# ---- Events
+
+
+def make_event(name: str = "web-1", **changed: Any) -> ObjectEvent:
+    event = ObjectEvent(
+        regarding=node_reference(name, f"uid of {name}"),
+        component="talos-ccm-labeler",
+        reason="Synced",
+        message="all written",
+    )
+    return replace(event, **changed)
+
+
+def add_event(journal: EventJournal, event: ObjectEvent, service: str = "labeler") -> None:
+    with telemetry.log_fields(service=service):
+        journal.add(event, NOW)
+
+
+def test_the_events_about_nodes_leave_in_their_order_once_and_with_their_service():
+    journal = EventJournal()
+    for number in range(MAX_PULSE_EVENTS + 1):
+        add_event(journal, make_event(f"web-{number}", type="Warning"))
+    add_event(journal, make_event("web-0", reason="CIDRNotAvailable"), service="ipam")
+    add_event(journal, make_event(regarding=ObjectReference(kind="Service", name="web", uid="u")))
+    [of_ipam] = journal.take("ipam")
+    assert (of_ipam.node, of_ipam.uid, of_ipam.reason, of_ipam.type, of_ipam.at) == (
+        "web-0",
+        "uid of web-0",
+        "CIDRNotAvailable",
+        "Normal",
+        NOW,
+    )
+    names = [f"web-{number}" for number in range(MAX_PULSE_EVENTS + 1)]
+    assert [event.node for event in journal.take("labeler")] == names[:-1]
+    assert [event.node for event in journal.take("labeler")] == names[-1:]
+    assert (journal.take("labeler"), journal.take("csr")) == ((), ())
+
+
+def test_of_too_many_events_the_oldest_are_dropped():
+    journal = EventJournal()
+    for number in range(2100):
+        add_event(journal, make_event(f"web-{number}"))
+    assert journal.take("labeler")[0].node == "web-100"
+
+
+async def test_events_wait_for_the_next_pulse_after_a_failed_one():
+    bus = UnreliableBus(MemoryServer())
+    await bus.provision((NODES,), max_bytes=0)
+    journal = EventJournal()
+    add_event(journal, make_event("rose"), service="florist")
+    services, nothing = [IdleService(FLORIST)], dict[str, tuple[str, ...]](florist=())
+    async with run_during(publish_pulses(bus, services, "host_1", lambda: nothing, journal, seconds=0.0)):
+        await wait_until(lambda: any(pulse.events for pulse in bus.published))
+    [first, *_] = [pulse for pulse in bus.published if pulse.events]
+    assert (bus.failures, [event.node for event in first.events]) == (0, ["rose"])
+    assert sum(len(pulse.events) for pulse in bus.published) == 1
+
+
+class UnreliableBus(MemoryBus):
+    """Refuses the first two pulses."""
+
+    failures = 2
+
+    async def publish(self, event: Event, **options: Any) -> int:
+        if self.failures:
+            self.failures -= 1
+            raise BusError("no answer")
+        assert isinstance(event, Pulse)
+        self.published.append(event)
+        return await super().publish(event, **options)
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.published: list[Pulse] = []
+
+
+def test_the_largest_possible_pulse_is_below_the_limit_of_an_event():
+    """Each text has as many bytes as possible; a name is one that Kubernetes accepts."""
+    journal, name = EventJournal(), "n" * 253
+    for _ in range(MAX_PULSE_EVENTS):
+        add_event(journal, make_event(name, reason="R" * 30, message="\x01" * 5000))
+    block = QuarantinedBlock(block="fd00:1111:2222:3333:4444::/80", node=name, since=NOW, until=NOW)
+    ipam = IdleService(IPAM)
+    ipam.quarantine = Quarantine(read_at=NOW, count=9**9, blocks=(block,) * MAX_QUARANTINED_BLOCKS)
+    events = journal.take("labeler")
+    pulse = build_pulse(MemoryBus(MemoryServer()), ipam, "host_1", ("\x01" * 999,) * 9, events)
+    assert len(encode(pulse)) < MAX_EVENT_BYTES * 0.9
