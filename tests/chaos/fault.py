@@ -1,5 +1,7 @@
 """The type of one fault: how to inject and heal it, and how long the recovery may take."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -20,6 +22,7 @@ class FaultSite(NamedTuple):
     fleet: Fleet
     workload: Workload
     write_again: Callable[[], Awaitable[None]]  # what nodes and operators wrote, and etcd has lost
+    healed: list[Fault]  # those that a restored etcd may bring back
 
 
 Action = Callable[[FaultSite], Awaitable[object] | None]
@@ -34,6 +37,7 @@ class Fault(msgspec.Struct, frozen=True):
     heal: Action = lambda _: None  # the fault is over as soon as it is injected
     hold_seconds: tuple[float, float] = (4.0, 12.0)  # the schedule chooses a time in between
     modes: tuple[Mode, ...] = MODES
+    is_stored: bool = False  # in etcd, so a backup may contain it; its heal may be repeated
 
 
 class FaultFailed(TimeoutError):
@@ -44,7 +48,15 @@ async def hold_fault(site: FaultSite, fault: Fault, seconds: float) -> None:
     """Inject the fault, and heal it when it has had its effect for so long. Raises FaultFailed."""
     await _act(site, fault.inject, f"{fault.name}: inject failed")
     await asyncio.sleep(seconds)
+    if fault.is_stored:
+        site.healed.append(fault)  # first, because etcd may be restored during the heal
     await _act(site, fault.heal, f"{fault.name}: heal failed")
+
+
+async def heal_again(site: FaultSite) -> None:
+    """Repeat each heal that a restored etcd may have undone, as administrators do. Raises FaultFailed."""
+    for fault in site.healed:
+        await _act(site, fault.heal, f"{fault.name}: heal after a restore failed")
 
 
 async def _act(site: FaultSite, action: Action, what: str) -> None:

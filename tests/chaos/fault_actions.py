@@ -22,7 +22,7 @@ from tests.chaos.cluster import (
     SINGLE_SERVER_MODES,
     Mode,
 )
-from tests.chaos.fault import Fault, FaultSite
+from tests.chaos.fault import Fault, FaultSite, heal_again
 from tests.chaos.links import HEALTHY, Link, LinkState
 from tests.chaos.request_filer import persist
 from tests.chaos.workload import STEADY
@@ -88,6 +88,7 @@ async def back_up_etcd(site: FaultSite) -> None:
 
 async def restore_etcd(site: FaultSite) -> None:
     await site.cluster.control_plane.restore_etcd(_get_backup(site))
+    await heal_again(site)
     await rotate_tokens(site)  # as kubelets do for their pods
     await site.write_again()
 
@@ -130,7 +131,7 @@ def make_webhook_fault(name: str, *, hangs: bool) -> Fault:
     def unregister(site: FaultSite) -> Awaitable[None]:
         return persist(f"heal {name}", lambda: site.cluster.webhook.unregister(site.cluster.kubelets))
 
-    return Fault(name, "webhook", register, unregister)
+    return Fault(name, "webhook", register, unregister, is_stored=True)
 
 
 def make_link_fault(name: str, link: Link, state: LinkState, process: str | None = None) -> Fault:
@@ -207,7 +208,7 @@ def make_right_fault(user: str, right: str) -> Fault:
 
         await persist(f"restore the rights of {user}", send)
 
-    return Fault(f"{right}-revoked", f"rights-{user}", revoke, restore)
+    return Fault(f"{right}-revoked", f"rights-{user}", revoke, restore, is_stored=True)
 
 
 def make_installation_fault() -> Fault:

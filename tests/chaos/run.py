@@ -129,7 +129,7 @@ async def run_on_cluster(
     """Run on a cluster without Nodes. Without `undisturbed`, the record is that of a run without faults."""
     begun = time.monotonic()
     runner = WorkloadRunner(cluster, workload)
-    site = FaultSite(cluster, runner.fleet, workload, runner.write_again)
+    site = FaultSite(cluster, runner.fleet, workload, runner.write_again, healed=[])
     recovery: float | None = None
     problems: list[str] = []
     async with keep_running(cluster.services) as restarts:
