@@ -109,6 +109,8 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...]
     details: object
     native_uid: str = ""  # of the Service for which the cloud's own controller has it
+    is_building: bool = False  # the cloud builds it for the first time
+    has_failed: bool = False  # the cloud could not build or change it, and refuses changes
     # A paid part of a balancer that does not exist any more. It is deleted at the end, and never recorded.
     is_remnant: bool = False
 
@@ -129,9 +131,10 @@ RejectionKind = Literal["busy", "limit", "in_use", "invalid", "unauthorized", "r
 
 
 class WriteSuccess(msgspec.Struct, frozen=True, kw_only=True):
-    """The cloud has finished the change. `balancer_id` names what it created, which may still be busy."""
+    """The cloud has finished the change. `balancer_id` names what it created."""
 
     balancer_id: str = ""
+    is_building: bool = False  # the cloud still builds what it created, or has failed to
 
 
 class WriteRejection(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +180,8 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
         """Return what differs, as changes that the cloud accepts now, in their order; empty if nothing does.
 
         Removals of targets come first, then additions. Make one of them, read the balancer, and plan again:
-        the first that the cloud has not rejected a moment ago. So a rejected value blocks nothing else.
+        the first that the cloud has not rejected a moment ago. So a rejected value blocks nothing else. A
+        balancer that has failed gets nothing that it lacks.
         """
         ...
 

@@ -16,6 +16,7 @@ from libs.clouds.instances import Anchor, NotFound
 from services.cloud.core.answer import MAX_LATENESS
 from services.cloud.core.balancers.balancer_record import BalancerAccount
 from services.cloud.core.balancers.balancer_steps import (
+    BalancerFailed,
     ChangeBalancer,
     CreateBalancer,
     DeleteBalancer,
@@ -117,7 +118,9 @@ def list_steps(world: World) -> Iterator[Step[World]]:
     for step in _list_lease_steps(world):
         is_waiting = is_waiting and not step.is_progress
         yield step
-    yield from _list_cloud_steps(world)
+    for step in _list_cloud_steps(world):
+        is_waiting = is_waiting and not step.is_progress
+        yield step
     yield from _list_user_steps(world)
     faults = world.faults
     if is_waiting and not _is_quiet(world):
@@ -205,8 +208,13 @@ def _patch(world: World, number: int, process: Process, service: Kube, step: Any
         case RecordBalancer(record=record):
             text = f"records {record.id or 'the deadline of a create'}"
             kube = replace(kube, record=record, has_finalizer=kube.has_finalizer or not kube.is_deleting)
-        case WriteStatus(condition=condition):
+        case WriteStatus(condition=condition, ingress=ingress):
             text, kube = "writes the status", replace(kube, condition=condition)
+            if ingress is not None:
+                kube = replace(kube, ingress=ingress)
+                served = {each.ip for each in ingress}
+                paid = (replace(each, has_served=each.has_served or each.id in served) for each in world.paid)
+                world = replace(world, paid=tuple(paid))
         case _:
             is_kept = kube.has_finalizer and bool(step.left_to)
             text, kube = "releases the Service", replace(kube, record=None, has_finalizer=is_kept)
@@ -259,14 +267,16 @@ def _send(
     """Return what the process does, the world after it, and the answer."""
     if isinstance(step, CreateBalancer):
         balancer_id, after = _create(world, account, service, step.desired)
-        return f"creates {balancer_id}", after, WriteSuccess(balancer_id=balancer_id)
+        is_building = world.physics.builds_slowly
+        result = WriteSuccess(balancer_id=balancer_id, is_building=is_building)
+        return f"creates {balancer_id}", after, result
     paid, name = find_paid(world, account, step.balancer_id), step.balancer_id
     if paid is not None and paid.account != account.name:
         text = f"account {account.name} writes to {name} of account {paid.account}"
         world = replace(world, violation=text)
     match step:
         case ChangeBalancer(change=change):
-            if paid is None:
+            if paid is None or paid.state != "ready":
                 return f"changes {name} in vain", world, _rejection("invalid")
             after = _change_paid(world, paid, None if change == "untag" else change)
             return f"changes {name}", after, WriteSuccess()
@@ -283,7 +293,8 @@ def _create(world: World, account: BalancerAccount, service: Kube, version: int)
     if is_double and not world.is_record_removed:
         world = replace(world, violation="a balancer is created beside another one")
     owner = service.uid if world.physics.tags_in_create else None
-    new = Paid(f"b{world.created + 1}", project, service.uid, owner, version, account=account.name)
+    state: Any = "building" if world.physics.builds_slowly else "ready"
+    new = Paid(f"b{world.created + 1}", project, service.uid, owner, version, False, account.name, state)
     return new.id, replace(world, paid=(*world.paid, new), created=world.created + 1)
 
 
@@ -301,6 +312,10 @@ def _change_paid(world: World, paid: Paid, version: int | None) -> World:
 def _delete_paid(world: World, paid: Paid) -> World:
     if paid.maker == FOREIGN:
         world = replace(world, violation=f"the foreign balancer {paid.id} is deleted")
+    kube = world.kube
+    is_needed = kube.uid == paid.maker and kube.is_wanted and not kube.is_deleting
+    if is_needed and paid.state == "failed" and paid.has_served:
+        world = replace(world, violation=f"{paid.id} has served, and is deleted as one that was never ready")
     return replace(world, paid=tuple(each for each in world.paid if each.id != paid.id))
 
 
@@ -347,6 +362,14 @@ def _list_cloud_steps(world: World) -> Iterator[Step[World]]:
         if paid.maker == FOREIGN:
             continue
         others = tuple(each for each in world.paid if each is not paid)
+        if paid.state == "building":
+            yield Step(
+                f"{paid.id} is built", replace(world, paid=(*others, replace(paid, state="ready"))), True
+            )
+        if faults.breakages and world.physics.builds_slowly and paid.state != "failed":
+            used = replace(world, faults=replace(faults, breakages=faults.breakages - 1))
+            failed = replace(paid, state="failed")
+            yield Step(f"{paid.id} fails", replace(used, paid=(*others, failed)), False)
         if faults.protections and not paid.is_protected:
             used = replace(world, faults=replace(faults, protections=faults.protections - 1))
             yield Step(
@@ -457,6 +480,8 @@ def find_unfinished(world: World) -> str:
     is_recorded = record is not None and (record.account, record.id) == (kube.account, ours[0].id)
     if not is_recorded or not kube.has_finalizer:
         return "its balancer is not recorded"
+    if ours[0].state == "failed":
+        return "" if kube.condition else "its balancer has failed, and nothing says so"
     return "" if ours[0].version == kube.version else "its balancer is not as desired"
 
 
@@ -487,7 +512,7 @@ def _is_settled(world: World, number: int) -> bool:
     if listing is None or listing.began_at < process.memory.valid_from:
         return False
     is_current = listing.answer == list_tagged(world, process.account)
-    return is_current and isinstance(_find_wait_reason(world, number), Settled | NotSelected)
+    return is_current and isinstance(_find_wait_reason(world, number), Settled | NotSelected | BalancerFailed)
 
 
 def _find_wait_reason(world: World, number: int) -> Any:

@@ -26,11 +26,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     faults: Faults
     script: tuple[str, ...] = LIFE
     other_project: int | None = None  # of the second account, if there is one
+    physics: Physics = Physics()
 
     @contextmanager
     def open_model(self) -> Iterator[Model[World]]:
         """Yield the model to search."""
-        yield build_model(self.faults, script=self.script, other_project=self.other_project)
+        yield build_model(
+            self.faults, script=self.script, physics=self.physics, other_project=self.other_project
+        )
 
 
 SEARCHES: Final[Mapping[str, Search]] = {
@@ -50,6 +53,9 @@ SEARCHES: Final[Mapping[str, Search]] = {
         faults=Faults(wipes=1, lost_answers=1, crashes=1), script=BEGIN
     ),
     "a record that a user forges": Search(faults=Faults(forgeries=1, crashes=1)),
+    "balancers that fail, of which some have served": Search(
+        faults=Faults(breakages=2, crashes=1), physics=Physics(builds_slowly=True)
+    ),
     "two accounts of one project, and a record that names the other one": Search(
         faults=Faults(forged_accounts=1, crashes=1), other_project=1
     ),
@@ -137,6 +143,10 @@ def _allow_all(_: Any, step: Any) -> Any:
     return step
 
 
+def _has_failed(_view: Any, _record: Any, found: Balancer) -> bool:
+    return found.has_failed
+
+
 def _no_other_account(*_: Any) -> str:
     return ""
 
@@ -211,6 +221,12 @@ RULES: Final[Mapping[str, Rule]] = {
         violation="the Service has 2 balancers",
         patches={"end_tagged": _nothing},
         other_project=2,
+    ),
+    "only a balancer that was never ready is replaced": Rule(
+        faults=Faults(breakages=1),
+        violation="has served, and is deleted",
+        physics=Physics(builds_slowly=True),
+        patches={"_may_replace": _has_failed},
     ),
     "a protected balancer is released": Rule(
         faults=Faults(protections=1), violation=_ENDLESS, patches={"plan_removal": _ignore_protection}

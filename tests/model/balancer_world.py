@@ -5,7 +5,7 @@ They overlap as leaders of one account, or each of them leads an account of its 
 
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -61,6 +61,8 @@ class Paid(msgspec.Struct, frozen=True, gc=False):
     version: int = 1
     is_protected: bool = False
     account: str = ACCOUNT.name
+    state: Literal["building", "ready", "failed"] = "ready"
+    has_served: bool = False  # its address was in the status
 
 
 class PendingCreate(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +87,7 @@ class Kube(msgspec.Struct, frozen=True):
     has_finalizer: bool = False
     record: BalancerRecord | None = None
     condition: BlockedCondition | None = None
+    ingress: tuple[Ingress, ...] = ()
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -114,6 +117,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     wipes: int = 0  # of the record, by whoever may edit Services
     forgeries: int = 0  # the record gets the id of a foreign balancer
     forged_accounts: int = 0  # the record names the other account
+    breakages: int = 0  # a balancer fails; only where the cloud takes time to build one
 
 
 class Physics(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +125,7 @@ class Physics(msgspec.Struct, frozen=True, kw_only=True):
 
     tags_in_create: bool = True
     account_in_tags: bool = True
+    builds_slowly: bool = False
     fences_patches: bool = True
 
 
@@ -177,7 +182,7 @@ class _Planner:
         raise NotImplementedError
 
     def plan_changes(self, desired: int, targets: tuple[Target, ...], balancer: Balancer) -> tuple[Any, ...]:
-        return () if balancer.details == desired else (desired,)
+        return () if balancer.details == desired or balancer.has_failed else (desired,)
 
     def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Any, ...]:
         return ("untag",) if balancer.owner is not None else ()
@@ -194,7 +199,15 @@ class _Planner:
         return None
 
 
+class _PublishingPlanner(_Planner):
+    """The address of a balancer is its id, once it is built."""
+
+    def build_ingress(self, desired: int, balancer: Balancer) -> tuple[Ingress, ...] | None:
+        return () if balancer.is_building else (Ingress(ip=balancer.id),)
+
+
 _PLANNER: Final = _Planner()
+_PUBLISHING_PLANNER: Final = _PublishingPlanner()
 
 
 def put(world: World, number: int, process: Process) -> World:
@@ -242,7 +255,9 @@ def _describe(paid: Paid, account: str) -> Balancer:
         created_at=NOW,
         owner=None if paid.owner is None else _own(paid.owner, account),
         has_foreign_tags=False,
-        is_busy=False,
+        is_busy=paid.state == "building",
+        is_building=paid.state == "building",
+        has_failed=paid.state == "failed",
         is_protected=paid.is_protected,
         targets=(),
         details=paid.version,
@@ -255,6 +270,7 @@ def _encode(kube: Kube) -> KubeService:
         record=kube.record,
         finalizer=kube.has_finalizer,
         condition=kube.condition,
+        ingress=kube.ingress,
         is_deleting=kube.is_deleting,
         kind="LoadBalancer" if kube.is_wanted else "ClusterIP",
         own_class=_CLASSES[kube.account],
@@ -275,7 +291,7 @@ def build_view(world: World, process: Process, service: Kube) -> BalancerView[in
         anchor=get_anchor(world.get_project(process.account)),
         credential=Credential(world.generation, NOW),
         owner=_own(service.uid, process.account.name),
-        planner=_PLANNER,
+        planner=_PUBLISHING_PLANNER if world.physics.builds_slowly else _PLANNER,
         parsed=_parse(service.version),
         selection=_SELECTION,
         listing=process.listing,
@@ -321,7 +337,7 @@ def _key_of_kube(kube: Kube, now: datetime) -> Any:
     else:
         key = record
     fields = (kube.uid, kube.version, kube.is_wanted, kube.account, kube.is_deleting, kube.has_finalizer)
-    return (*fields, key, kube.condition)
+    return (*fields, key, kube.condition, kube.ingress)
 
 
 def _key_of_process(process: Process, world: World) -> Any:
@@ -339,10 +355,14 @@ def _key_of_process(process: Process, world: World) -> Any:
             _until(attempt.deadline, now),
             attempt.state,
             attempt.balancer_id,
+            attempt.is_building,
             attempt.generation == generation,
         ),
         frozenset((each, number == generation) for each, number in memory.deleted),
         tuple((each.key, _seconds(each.until - now)) for each in memory.pauses),
+        memory.failed_builds,
+        memory.build_after and max(_seconds(memory.build_after - now), 0),
+        memory.ingress,
         process.lease_until and _seconds(process.lease_until - now),
         process.uid,
         snapshot and (snapshot.revision == world.kube.revision, _key_of_kube(snapshot, now)),

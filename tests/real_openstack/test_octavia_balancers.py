@@ -272,11 +272,19 @@ async def test_a_balancer_that_octavia_still_builds_is_busy(client: OctaviaClien
 async def test_the_state_error_is_reported_and_a_deletion_is_possible(client: OctaviaClient):
     desired = await client.desired(annotations=INTERNAL)
     with client.project.services.ending_changes_with("fail"):
-        balancer_id = await client.create(desired, *TARGETS)
-    [change] = client.ours.plan_changes(desired, TARGETS, await client.get(balancer_id))
-    result = await client.ours.change_balancer(balancer_id, change)
-    assert isinstance(result, WriteRejection)
-    assert (result.kind, "state ERROR" in result.reason) == ("invalid", True)
+        result = await client.ours.create_balancer(desired, TARGETS, OWNER)
+    assert isinstance(result, WriteSuccess)
+    assert result.is_building
+    balancer_id = result.balancer_id
+    failed = await client.get(balancer_id)
+    assert failed.has_failed
+    assert client.ours.plan_changes(desired, TARGETS[:1], failed) == ()
+    [change] = client.ours.plan_changes(
+        desired, TARGETS[:1], msgspec.structs.replace(failed, has_failed=False)
+    )
+    refused = await client.ours.change_balancer(balancer_id, change)
+    assert isinstance(refused, WriteRejection)
+    assert (refused.kind, "state ERROR" in refused.reason) == ("invalid", True)
     assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == WriteSuccess()
 
 

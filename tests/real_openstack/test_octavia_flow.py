@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.testbed.clouds.api_server import SimApiServer
-from libs.testbed.clouds.openstack_services.services import BALANCERS, RealOpenStack
+from libs.testbed.clouds.openstack_services.services import BALANCERS, Project, RealOpenStack
 from tests.balancer_actors import has_finalizer
 from tests.bus_actors import wait_for_value, wait_until
 from tests.real_openstack.client import INTERNAL, annotate
@@ -133,6 +133,49 @@ async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenSta
             "the double goes",
             PATIENCE,
         )
+
+
+async def test_a_balancer_that_fails_before_it_is_ready_is_replaced_and_gets_no_address(
+    cluster: OpenStackCluster,
+):
+    services, project = cluster.server.cloud.services, cluster.project
+    async with cluster.run_account():
+        with services.ending_changes_with("fail"):
+            await cluster.kube.create_service("web")
+            await wait_until(lambda: list_states(project) == ["ERROR"], "it fails", PATIENCE)
+            [failed] = project.list_parts("loadbalancers")
+            await cluster.kube.wait_for_event("web", "SyncLoadBalancerFailed")
+            assert project.list_parts("floatingips") == []
+        await cluster.kube.wait_for_address("web", PATIENCE)
+        await wait_until(lambda: list_states(project) == ["ACTIVE"], "another one", PATIENCE)
+        [balancer] = project.list_parts("loadbalancers")
+        assert balancer["id"] != failed["id"]
+
+
+async def test_a_balancer_that_fails_after_it_has_served_stays_and_is_reported(cluster: OpenStackCluster):
+    services, project = cluster.server.cloud.services, cluster.project
+    async with cluster.run_account():
+        await cluster.kube.create_service("web")
+        service = await cluster.kube.wait_for_address("web", PATIENCE)
+        [balancer] = project.list_parts("loadbalancers")
+        with services.ending_changes_with("fail"):
+            await cluster.join("web-1")
+            await wait_until(lambda: list_states(project) == ["ERROR"], "it fails", PATIENCE)
+        blocked = await wait_for_value(
+            lambda: cluster.kube.find_service("web"),
+            lambda found: found.status.conditions,
+            "the Service is blocked",
+            PATIENCE,
+        )
+        assert "has failed" in blocked.status.conditions[0].message
+        assert blocked.status.load_balancer == service.status.load_balancer
+        assert [each["id"] for each in project.list_parts("loadbalancers")] == [balancer["id"]]
+        assert len(project.list_parts("floatingips")) == 1
+
+
+def list_states(project: Project) -> list[str]:
+    """The states of all load balancers."""
+    return [each["provisioning_status"] for each in project.list_parts("loadbalancers")]
 
 
 async def test_an_address_that_a_user_keeps_outlives_the_service(cluster: OpenStackCluster):

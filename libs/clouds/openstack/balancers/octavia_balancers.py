@@ -293,8 +293,8 @@ class OctaviaBalancers:
         )
         if not isinstance(created, str):
             return _without_answer(created)
-        await self._wait_until_idle(created, deadline)
-        return WriteSuccess(balancer_id=created)
+        status = await self._wait_until_idle(created, deadline)
+        return WriteSuccess(balancer_id=created, is_building=status != "ACTIVE")
 
     async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
         """Make one change, and wait until Octavia has made it."""

@@ -60,6 +60,8 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
         owner=read_tags(balancer.tags),
         has_foreign_tags=has_foreign_tags(balancer.tags),
         is_busy=balancer.provisioning_status.startswith("PENDING"),
+        is_building=balancer.provisioning_status == "PENDING_CREATE",
+        has_failed=_has_failed(observed),
         is_protected=PREPARED_TAG in balancer.tags,
         targets=tuple(sorted({Target(address=each.address) for each in members})),
         details=observed,
@@ -139,17 +141,19 @@ def plan_changes(
     if not isinstance(observed, ObservedBalancer) or balancer.owner is None:
         return ()
     owner = balancer.owner
-    changes = (
+    if balancer.has_failed:  # Octavia rejects every change of its own objects
+        return tuple(_plan_address(desired, observed, owner))
+    return (
         *_plan_restrictions(desired, observed),
         *_plan_pools(desired, targets, observed, owner),
         *_plan_listeners(desired, observed, owner),
         *_plan_unused_pools(desired, observed),
         *_plan_address(desired, observed, owner),
     )
-    if observed.balancer.provisioning_status == "ERROR" and not changes:
-        # Octavia rejects it, and so reports the state.
-        return (_put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"name": balancer.name}),)
-    return changes
+
+
+def _has_failed(observed: ObservedBalancer) -> bool:
+    return observed.balancer.provisioning_status == "ERROR"
 
 
 def plan_release(balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
@@ -311,8 +315,8 @@ def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: O
     if not {"keep_floatingip"} & desired.frozen:
         leaving = [each for each in owned if each.id != kept]
         yield from (release_address(each, keeps_address=values.keep_floatingip) for each in leaving)
-    if values.internal:
-        return
+    if values.internal or _has_failed(observed):
+        return  # an address at a balancer that has failed would cost money, and serve nobody
     if kept is None:
         fields = {
             "floating_network_id": values.floating_network_id,

@@ -34,6 +34,8 @@ class BalancerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     anchor: InstanceAnchor | None = None  # marks the project (decision 37)
     id: Annotated[str, msgspec.Meta(max_length=256)] = ""
     create_deadline: Timestamp | None = None
+    # This account has created it, and has not seen it ready: it has served nobody.
+    is_building: bool = False
 
 
 def read_balancer_record(service: KubeService, now: datetime) -> BalancerRecord | None:

@@ -96,7 +96,7 @@ def describe_write(
             "UpdateLoadBalancerFailed" if isinstance(step, ChangeBalancer) else "SyncLoadBalancerFailed"
         )
         warning = ServiceEvent(reason=failed, message=result.reason, is_warning=True)
-        is_end = isinstance(step, DeleteBalancer) and not step.is_double
+        is_end = isinstance(step, DeleteBalancer) and not (step.is_double or step.has_failed)
         return (_DELETING, warning) if is_end else (warning,)
     event = _describe_success(step)
     return () if event is None else (event,)
@@ -132,6 +132,9 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
         case DeleteBalancer(balancer_id=balancer_id, is_double=True):
             text = f"Deleted load balancer {balancer_id}: it is not the recorded one"
             return ServiceEvent(reason="DeletingDuplicateLoadBalancer", message=text)
+        case DeleteBalancer(balancer_id=balancer_id, has_failed=True):
+            text = f"load balancer {balancer_id} failed before it was ready: it is deleted, and replaced"
+            return ServiceEvent(reason="SyncLoadBalancerFailed", message=text, is_warning=True)
         case DeleteBalancer():
             return _DELETING
         case ChangeBalancer(balancer_id=balancer_id, is_release=True):
@@ -140,6 +143,13 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
                 "targets and tags of ours"
             )
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
+        case ReleaseService():
+            return _describe_release(step)
+    return None
+
+
+def _describe_release(step: ReleaseService) -> ServiceEvent:
+    match step:
         case ReleaseService(kept=kept) if kept:
             text = f"load balancer {kept} has no tags of this Service: it stays, and costs money"
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
@@ -156,4 +166,3 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
         case ReleaseService(abandoned=abandoned):
             text = f"load balancer {abandoned} is given up as annotated: if it exists, it costs money"
             return ServiceEvent(reason="LoadBalancerAbandoned", message=text, is_warning=True)
-    return None

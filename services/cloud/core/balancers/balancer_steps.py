@@ -118,6 +118,35 @@ class Rejected(WaitReason, frozen=True):
         return f"the cloud does not accept a change: {self.reason}"
 
 
+class BalancerFailed(WaitReason, frozen=True):
+    """The cloud refuses changes of a balancer that may have served, or is not proven to be new."""
+
+    balancer_id: str
+
+    @property
+    def condition_reason(self) -> str:
+        return "CloudRejected"
+
+    def explain(self) -> str:
+        return (
+            f"load balancer {self.balancer_id} has failed, and the cloud accepts no change: let the cloud "
+            "repair it (failover), or delete it there, and another one is created"
+        )
+
+
+class BuildsFailed(WaitReason, frozen=True):
+    """The cloud could not build balancers; the next one is created after the pause."""
+
+    count: int
+
+    @property
+    def condition_reason(self) -> str:
+        return "CloudRejected"
+
+    def explain(self) -> str:
+        return f"the cloud has failed to build {self.count} load balancers in a row, will retry"
+
+
 class NoWitness(WaitReason, frozen=True, kw_only=True):
     """What the cloud does not find may exist: the credential may be another project's."""
 
@@ -242,6 +271,7 @@ class DeleteBalancer(msgspec.Struct, frozen=True):
     balancer_id: str
     is_double: bool = False
     keeps_address: bool = False  # whether an address that can outlive it stays
+    has_failed: bool = False  # before it was ready: another one follows
 
 
 CloudRead = ListBalancers | ReadBalancer | ReadAnchor

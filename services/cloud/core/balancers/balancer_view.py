@@ -70,6 +70,7 @@ class CreateAttempt(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime
     state: Literal["unsent", "created", "rejected", "unknown"] = "unsent"
     balancer_id: str = ""
+    is_building: bool = False
     generation: int = 0  # of the credential that sent it
 
 
@@ -102,6 +103,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     deleted: frozenset[tuple[str, int]] = frozenset()  # ids, with the generation of the credential
     pauses: tuple[Pause, ...] = ()
     ingress: tuple[Ingress, ...] | None = None  # last written into the status
+    failed_builds: int = 0  # in a row
+    build_after: datetime | None = None  # the next one
 
     @property
     def valid_from(self) -> datetime:
@@ -189,13 +192,21 @@ def remember_write(
             attempt = _settle(memory.attempt, result, generation)
             return replace(memory, attempt=attempt)
         case DeleteBalancer() if isinstance(result, WriteSuccess):
-            return replace(memory, deleted=memory.deleted | {(step.balancer_id, generation)})
+            memory = replace(memory, deleted=memory.deleted | {(step.balancer_id, generation)})
+            return _remember_failed_build(memory, ended_at) if step.has_failed else memory
     return memory
+
+
+def _remember_failed_build(memory: Memory, ended_at: datetime) -> Memory:
+    """A cloud that cannot build balancers would be asked for one after the other."""
+    build_after = ended_at + _grow_pause(memory.failed_builds)
+    return replace(memory, failed_builds=memory.failed_builds + 1, build_after=build_after)
 
 
 def remember_settled(memory: Memory) -> Memory:
     """Return the memory after a look that showed no difference: what was accepted has taken effect."""
-    return replace(memory, pauses=tuple(each for each in memory.pauses if not each.was_accepted))
+    pauses = tuple(each for each in memory.pauses if not each.was_accepted)
+    return replace(memory, pauses=pauses, failed_builds=0, build_after=None)
 
 
 def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:
@@ -213,7 +224,8 @@ def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:
 def _settle(attempt: CreateAttempt, result: WriteResult | NotFound, generation: int) -> CreateAttempt:
     match result:
         case WriteSuccess():
-            return replace(attempt, state="created", balancer_id=result.balancer_id, generation=generation)
+            attempt = replace(attempt, balancer_id=result.balancer_id, is_building=result.is_building)
+            return replace(attempt, state="created", generation=generation)
         case WriteRejection():
             return replace(attempt, state="rejected", generation=generation)
     return replace(attempt, state="unknown", generation=generation)

@@ -170,14 +170,18 @@ def _release(view: View, *, abandoned: str = "", kept: str = "") -> AnyStep:
     return ReleaseService(abandoned=abandoned, kept=kept)
 
 
-def plan_removal(view: View, found: Balancer, *, is_double: bool = False) -> AnyStep:
+def plan_removal(
+    view: View, found: Balancer, *, is_double: bool = False, has_failed: bool = False
+) -> AnyStep:
     """Delete a balancer of ours, or release it if the cloud refuses to delete it."""
     if found.has_foreign_tags:
         return wait_for_other(view, found)
     # An address that a user wants to keep must not be lost because the Service cannot be read.
     keeps_address = isinstance(view.parsed, Unanswered) or view.parsed.keeps_address
     if not found.is_protected:
-        delete = DeleteBalancer(balancer_id=found.id, is_double=is_double, keeps_address=keeps_address)
+        delete = DeleteBalancer(
+            found.id, is_double=is_double, keeps_address=keeps_address, has_failed=has_failed
+        )
         return make_first(view, found, [delete])
     changes = view.planner.plan_release(found, keeps_address=keeps_address)
     # The tags go last: what is left after that, or takes effect later, would stay for ever.

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.clouds.balancers import Balancer, Ingress
 from libs.clouds.instances import NotFound, Unanswered
 from services.cloud.core.balancers.balancer_answers import (
@@ -23,6 +25,8 @@ from services.cloud.core.balancers.balancer_answers import (
 from services.cloud.core.balancers.balancer_record import BalancerRecord, is_selected, read_balancer_record
 from services.cloud.core.balancers.balancer_status import find_condition, plan_condition, read_ingress
 from services.cloud.core.balancers.balancer_steps import (
+    BalancerFailed,
+    BuildsFailed,
     ChangeBalancer,
     CreateBalancer,
     ForeignController,
@@ -114,7 +118,7 @@ def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
         oldest = min(found, key=lambda each: (each.created_at, each.id))
         if oldest.has_foreign_tags:
             return wait_for_other(view, oldest)
-        return RecordBalancer(build_record(view, id=oldest.id))
+        return RecordBalancer(build_record(view, id=oldest.id, is_building=oldest.is_building))
     return _plan_new(view, record, listing)
 
 
@@ -131,6 +135,8 @@ def _plan_new(view: View, record: BalancerRecord | None, listing: Listing) -> An
         return ReleaseService()  # nothing is there: what the record names needs no more questions
     if not isinstance(create, CreateBalancer):
         return create
+    if view.memory.build_after is not None and view.now < view.memory.build_after:
+        return Wait(view.memory.build_after, BuildsFailed(view.memory.failed_builds))
     deadline = view.now + timedelta(seconds=view.write_seconds) + _RESERVE
     return RecordBalancer(build_record(view, create_deadline=deadline))
 
@@ -165,8 +171,11 @@ def _plan_create(view: View) -> AnyStep:
 def _plan_existing(view: View, record: BalancerRecord, found: Balancer) -> AnyStep:
     if found.owner != view.owner or found.has_foreign_tags:
         return plan_adoption(view, found)
-    if view.anchor not in (None, record.anchor):
-        return RecordBalancer(build_record(view, id=record.id))
+    is_building = record.is_building and (found.is_busy or found.has_failed)
+    if view.anchor not in (None, record.anchor) or is_building != record.is_building:
+        return RecordBalancer(replace(record, anchor=view.anchor or record.anchor, is_building=is_building))
+    if _may_replace(view, record, found):
+        return plan_removal(view, found, has_failed=True)
     double = _end_doubles(view, record)
     if double is not None and not isinstance(double, Wait):
         return double
@@ -174,14 +183,23 @@ def _plan_existing(view: View, record: BalancerRecord, found: Balancer) -> AnySt
     return double if double is not None and isinstance(step, Wait) else step
 
 
+def _may_replace(view: View, record: BalancerRecord, found: Balancer) -> bool:
+    """Whether the balancer has failed before it served anybody: its address was never published."""
+    is_unused = record.is_building and not found.is_protected and not read_ingress(view.service)
+    return found.has_failed and is_unused
+
+
 def _plan_fields(view: View, found: Balancer) -> AnyStep:
     """Return the step that makes the status and the balancer as desired.
 
-    A status of another controller stays. The balancer has our tags alone, so its targets follow the Nodes.
+    A status of another controller stays, and a balancer that has failed gets no clients. The balancer has our
+    tags alone, so its targets follow the Nodes.
     """
     ingress = build_ingress(view, found)
     is_overwritten = _is_overwritten(view, ingress)
-    if ingress is not None and ingress != read_ingress(view.service) and not is_overwritten:
+    status = read_ingress(view.service)
+    is_refused = is_overwritten or (found.has_failed and not set(ingress or ()) <= set(status))
+    if ingress is not None and ingress != status and not is_refused:
         return WriteStatus(ingress=ingress, condition=find_condition(view.service))
     parsed = view.parsed
     if isinstance(parsed, Unanswered):
@@ -195,6 +213,8 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
     writes = [write for write in writes if write not in rejected]
     if writes:
         return make_first(view, found, writes)
+    if found.has_failed:
+        return Wait(find_next_listing(view), BalancerFailed(found.id))
     if is_overwritten:
         return Wait(find_next_listing(view), ForeignController(FOREIGN_ADDRESSES))
     left_out = tuple(LeftOutTarget(each.target, each.reason) for each in rejected.values() if each.target)

@@ -89,10 +89,20 @@ def has_needed_finalizer(view: View) -> bool:
     return view.service.needed_finalizer in view.service.metadata.finalizers
 
 
-def build_record(view: View, *, id: str = "", create_deadline: datetime | None = None) -> BalancerRecord:  # noqa: A002
+def build_record(
+    view: View,
+    *,
+    id: str = "",  # noqa: A002
+    create_deadline: datetime | None = None,
+    is_building: bool = False,
+) -> BalancerRecord:
     """Return a record of this account, with the anchor of the current credential."""
     return BalancerRecord(
-        account=view.account.name, anchor=view.anchor, id=id, create_deadline=create_deadline
+        account=view.account.name,
+        anchor=view.anchor,
+        id=id,
+        create_deadline=create_deadline,
+        is_building=is_building,
     )
 
 
@@ -105,7 +115,7 @@ def recall_record(view: View, record: BalancerRecord | None) -> BalancerRecord |
         record = build_record(view, create_deadline=attempt.deadline)
     if record.create_deadline != attempt.deadline or attempt.state == "unknown":
         return record
-    return replace(record, id=attempt.balancer_id, create_deadline=None)
+    return replace(record, id=attempt.balancer_id, create_deadline=None, is_building=attempt.is_building)
 
 
 def build_ingress(view: View, found: Balancer) -> tuple[Ingress, ...] | None:

@@ -280,10 +280,17 @@ def test_a_balancer_with_listeners_is_not_taken_over():
     assert isinstance(plan_adoption(used, OWNER), InvalidField)
 
 
-def test_a_state_that_allows_no_change_is_shown_by_a_change_that_octavia_rejects():
-    observed = observe(internal(80))
+def test_a_balancer_that_has_failed_gets_no_address_and_loses_one_that_is_not_wanted():
+    observed = observe(desire(80))
     broken = msgspec.structs.replace(observed.balancer, provisioning_status="ERROR")
-    assert plan(internal(80), msgspec.structs.replace(observed, balancer=broken)) == ["PUT /loadbalancers/lb"]
+    failed = msgspec.structs.replace(observed, balancer=broken)
+    assert build_balancer(failed).has_failed
+    assert plan(desire(443), failed) == []
+    left = msgspec.structs.replace(failed, floating_ips=(make_address(port_id=None),))
+    assert plan(desire(80), left) == []
+    bound = msgspec.structs.replace(failed, floating_ips=(make_address(),))
+    assert plan(desire(80), bound) == []
+    assert plan(internal(80), bound) == ["DELETE /floatingips/fip-1"]
 
 
 def test_a_part_of_our_tags_or_a_tag_of_the_native_controller_is_foreign():

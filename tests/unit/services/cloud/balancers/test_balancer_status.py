@@ -10,7 +10,9 @@ from libs.clouds.instances import NotFound, Unanswered
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_status import describe_wait, describe_write, plan_condition
 from services.cloud.core.balancers.balancer_steps import (
+    BalancerFailed,
     BlockedCondition,
+    BuildsFailed,
     Busy,
     ChangeBalancer,
     CreateBalancer,
@@ -62,6 +64,8 @@ WAITS: list[tuple[Any, str, str]] = [
     (NoWitness(anchor=None), "ProjectNotProven", "no recorded anchor"),
     (ForeignController("tags"), "OtherController", "tags"),
     (OtherAccount("b"), "", "account b"),
+    (BalancerFailed("1"), "CloudRejected", "load balancer 1 has failed"),
+    (BuildsFailed(2), "CloudRejected", "2 load balancers"),
 ]
 
 
@@ -74,6 +78,8 @@ WAITS: list[tuple[Any, str, str]] = [
         (ReleaseService(), None, ["DeletedLoadBalancer"]),
         (ReleaseService(abandoned="1"), None, ["LoadBalancerAbandoned"]),
         (ReleaseService(kept="1"), None, ["LoadBalancerReleased"]),
+        (DeleteBalancer("1", has_failed=True), WriteSuccess(), ["SyncLoadBalancerFailed"]),
+        (DeleteBalancer("1", has_failed=True), LOST, ["SyncLoadBalancerFailed"]),
         (ReleaseService(left_to="other"), None, ["LoadBalancerReleased"]),
         (CREATE, WriteSuccess(balancer_id="1"), []),
         (CREATE, REJECTION, ["SyncLoadBalancerFailed"]),

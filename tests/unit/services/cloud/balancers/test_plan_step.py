@@ -914,6 +914,79 @@ def test_addresses_that_this_process_wrote_are_its_own():
     assert plan_step(make_view(ending, FOUND, memory=emptied)) == DeleteBalancer("1")
 
 
+# ---- a balancer that the cloud fails to build
+
+BUILDING = replace(RECORDED, is_building=True)
+FAILED = make_balancer(has_failed=True)
+REPLACE = DeleteBalancer("1", has_failed=True)
+
+
+def test_a_created_balancer_that_the_cloud_still_builds_is_recorded_as_such_until_it_is_ready():
+    memory = remember_create(WriteSuccess(balancer_id="1", is_building=True), ended_at=at(-1))
+    step = plan_step(make_view(make_service(record=RESERVED), memory=memory))
+    assert step == RecordBalancer(BUILDING)
+    building = make_balancer(is_busy=True, is_building=True)
+    found = plan_step(make_view(make_service(), listing=make_listing(building)))
+    assert found == RecordBalancer(BUILDING)
+    service = make_service(record=BUILDING)
+    waiting = make_view(service, make_lookup("1", building), listing=make_listing(building))
+    assert not isinstance(plan_step(waiting), RecordBalancer)
+    ready = make_view(service, FOUND, listing=make_listing(BALANCER))
+    assert plan_step(ready) == RecordBalancer(RECORDED)  # before its address is in the status
+
+
+@pytest.mark.parametrize(
+    ("service", "balancer"),
+    [
+        (make_service(record=RECORDED), FAILED),  # it was ready, or nobody knows
+        (make_service(record=BUILDING, ingress=(ADDRESS,)), FAILED),
+        (make_service(record=BUILDING), replace(FAILED, is_protected=True)),
+    ],
+)
+def test_a_failed_balancer_that_may_have_served_stays_and_is_reported(service: Any, balancer: Any):
+    step = plan_step(make_view(service, make_lookup("1", balancer), listing=make_listing(balancer)))
+    assert isinstance(step, ChangeBalancer | WriteStatus)
+    idle = make_view(
+        service,
+        make_lookup("1", balancer),
+        listing=make_listing(balancer),
+        parsed=ParsedRequest(desired=balancer.details),
+        planner=_Refusing(),
+    )
+    assert blocked_reason(plan_step(idle)) == "CloudRejected"
+
+
+class _Refusing(VersionPlanner):
+    """A cloud that plans nothing for what has failed."""
+
+    def plan_changes(self, desired: str, targets: Any, balancer: Any) -> tuple[str, ...]:
+        return ()
+
+
+def test_a_failed_balancer_of_another_owner_is_not_replaced():
+    for changes in ({"owner": replace(OWNER, account="other")}, {"has_foreign_tags": True}, {"owner": None}):
+        foreign = replace(FAILED, **changes)
+        step = plan_step(
+            make_view(make_service(record=BUILDING), make_lookup("1", foreign), listing=make_listing())
+        )
+        assert blocked_reason(step) == "OtherController"
+
+
+def test_a_balancer_that_failed_before_it_was_ready_is_replaced_after_a_growing_pause():
+    view = make_view(make_service(record=BUILDING), make_lookup("1", FAILED), listing=make_listing(FAILED))
+    assert plan_step(view) == REPLACE
+    memory = view.memory
+    for pause in (5, 10, 20):
+        memory = remember_write(memory, REPLACE, WriteSuccess(), deadline=at(30), ended_at=NOW, generation=1)
+        gone = replace(view, memory=memory, lookups={"1": MISSING}, listing=EMPTY)
+        step = plan_step(gone)
+        assert blocked_reason(step) == "CloudRejected"
+        assert plan_step(replace(gone, now=at(pause))) == RecordBalancer(
+            replace(RESERVED, create_deadline=at(pause + 60))
+        )
+    assert remember_settled(memory).failed_builds == 0
+
+
 # ---- the end
 
 ENDINGS = {
