@@ -24,6 +24,7 @@ class LoadBalancer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     project_id: str
     created_at: datetime  # without a zone: UTC
+    updated_at: datetime | None = None  # also when its state changes
     provisioning_status: str
     vip_address: str | None = None
     vip_port_id: ObjectId | None = None

@@ -53,13 +53,15 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
     """Return the balancer."""
     balancer = observed.balancer
     members = (member for each in observed.pools for member in each.members)
+    is_busy = balancer.provisioning_status.startswith("PENDING")
     return Balancer(
         id=balancer.id,
         name=balancer.name,
         created_at=_as_utc(balancer.created_at),
         owner=read_tags(balancer.tags),
         has_foreign_tags=has_foreign_tags(balancer.tags),
-        is_busy=balancer.provisioning_status.startswith("PENDING"),
+        is_busy=is_busy,
+        busy_since=_as_utc(balancer.updated_at or balancer.created_at) if is_busy else None,
         is_building=balancer.provisioning_status == "PENDING_CREATE",
         has_failed=_has_failed(observed),
         is_protected=PREPARED_TAG in balancer.tags,

@@ -35,9 +35,19 @@ class ListedLate(WaitReason, frozen=True):
 
 
 class Busy(WaitReason, frozen=True):
-    """Another change of the balancer runs."""
+    """Another change of the balancer runs. `stuck_since`: for so long that it may never end."""
 
     balancer_id: str
+    stuck_since: datetime | None = None
+
+    def explain(self) -> str:
+        if self.stuck_since is None:
+            return ""
+        since = f"{self.stuck_since:%Y-%m-%dT%H:%M:%SZ}"
+        return (
+            f"load balancer {self.balancer_id} is busy since {since}, and the cloud accepts no change: ask "
+            "the operator of the cloud to end the change that runs"
+        )
 
 
 class LeaseTooShort(WaitReason, frozen=True):

@@ -58,9 +58,11 @@ from services.cloud.core.balancers.step_parts import (
     find_rejected_targets,
     has_needed_finalizer,
     is_known,
+    is_stuck,
     make_first,
     recall_record,
     wait_for_other,
+    wait_while_busy,
 )
 
 _RESERVE: Final = timedelta(seconds=30)  # for the patch before the create
@@ -215,6 +217,8 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
         return make_first(view, found, writes)
     if found.has_failed:
         return Wait(find_next_listing(view), BalancerFailed(found.id))
+    if is_stuck(view, found):
+        return wait_while_busy(view, found)
     if is_overwritten:
         return Wait(find_next_listing(view), ForeignController(FOREIGN_ADDRESSES))
     left_out = tuple(LeftOutTarget(each.target, each.reason) for each in rejected.values() if each.target)

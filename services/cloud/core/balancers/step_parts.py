@@ -32,6 +32,7 @@ from services.cloud.core.balancers.balancer_view import Pause
 
 _WRITE_AGE: Final = timedelta(seconds=10)  # of the look at a balancer before it is written
 _BUSY_RETRY: Final = timedelta(seconds=10)
+_STUCK_AFTER: Final = timedelta(minutes=15)  # a load balancer in virtual machines is built in five
 _LEASE_RETRY: Final = timedelta(seconds=2)
 FOREIGN_ADDRESSES: Final = "the status has addresses of another controller"
 
@@ -43,7 +44,7 @@ def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnySte
     """Return the first write that was not rejected a moment ago, right after a look at the balancer."""
     lookup = view.lookups.get(found.id)
     if not steps or found.is_busy:
-        return Wait(view.now + _BUSY_RETRY, Busy(found.id))
+        return wait_while_busy(view, found)
     pauses = []
     for step in steps:
         pause = view.memory.find_pause(step, view.now, view.credential.generation)
@@ -55,6 +56,17 @@ def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnySte
             return allow_write(view, step)
     until = min(find_next_listing(view), *(pause.until for pause in pauses))
     return Wait(until, Rejected(pauses[0].kind, pauses[0].reason))
+
+
+def is_stuck(view: View, found: Balancer) -> bool:
+    """Whether a change of the balancer runs for longer than clouds need."""
+    return found.busy_since is not None and view.now - found.busy_since >= _STUCK_AFTER
+
+
+def wait_while_busy(view: View, found: Balancer) -> Wait:
+    """Return the wait for the end of the change that runs."""
+    since = found.busy_since if is_stuck(view, found) else None
+    return Wait(view.now + _BUSY_RETRY, Busy(found.id, since))
 
 
 def find_rejected_targets(

@@ -1,5 +1,6 @@
 """Plans of load balancers at OpenStack: what is left alone, and what comes first."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -315,3 +316,8 @@ def test_busy_and_targets_are_those_that_octavia_shows():
     pending = msgspec.structs.replace(observed.balancer, provisioning_status="PENDING_UPDATE")
     balancer: Balancer = build_balancer(msgspec.structs.replace(observed, balancer=pending))
     assert (balancer.is_busy, balancer.targets, balancer.owner) == (True, TARGETS, OWNER)
+    assert balancer.busy_since == balancer.created_at
+    changed = msgspec.structs.replace(pending, updated_at=datetime.fromisoformat("2026-11-29T03:00:00"))
+    again = build_balancer(msgspec.structs.replace(observed, balancer=changed))
+    assert again.busy_since == datetime(2026, 11, 29, 3, tzinfo=UTC)
+    assert build_balancer(observed).busy_since is None

@@ -914,6 +914,20 @@ def test_addresses_that_this_process_wrote_are_its_own():
     assert plan_step(make_view(ending, FOUND, memory=emptied)) == DeleteBalancer("1")
 
 
+@pytest.mark.parametrize("details", ["v1", "v2"])
+def test_a_balancer_that_stays_busy_is_reported_after_a_quarter_of_an_hour(details: str):
+    service = make_service(record=RECORDED, ingress=(ADDRESS,))
+    for seconds, since in ((899, None), (900, at(-900))):
+        busy = make_balancer(is_busy=True, busy_since=at(-seconds), details=details)
+        step = plan_step(make_view(service, make_lookup("1", busy), listing=make_listing(busy)))
+        if details == "v2" or since is not None:
+            assert step == Wait(at(10), Busy("1", since))
+        else:
+            assert isinstance(wait_reason(step), Settled)
+    ending = make_view(ENDINGS["deleted"], make_lookup("1", busy), listing=make_listing(busy))
+    assert wait_reason(plan_step(ending)) == Busy("1", at(-900))
+
+
 # ---- a balancer that the cloud fails to build
 
 BUILDING = replace(RECORDED, is_building=True)
