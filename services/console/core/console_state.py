@@ -463,11 +463,12 @@ class ConsoleState:
         )
         services, states = list_service_statuses(flow), dict(self._count_states())
         places = list_places(services, sum(states.values()))
+        blocked = sum(each.state == "blocked" for each in self._balancers.values())
         return Overview(
             services=services,
             states=states,
             requests={str(state): count for state, count in requests.items()},
-            verdict=judge(services, states, problems),
+            verdict=judge(services, states, blocked, problems),
             places=places,
             edges=list_edges(places, self._history.measure_rates(), now),
             problems=problems,

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
-from libs.common.contract.services import IPAM, LABELER, METADATA
+from libs.common.contract.services import IPAM, LABELER, LIFECYCLE, METADATA
 from services.console.core.node_record import (
     NodeRecord,
-    find_account_of_shut_down,
+    find_loss,
     is_ready,
     transition_of,
 )
@@ -18,6 +18,8 @@ from services.console.core.request_record import RequestRecord, strip_prefix
 
 JOIN_SECONDS: Final = 30.0  # the labeler reports a blocked Node within this time
 _KUBELET_SECONDS: Final = 60.0  # a kubelet becomes ready within this time
+# Only the command line knows every clause that lets lifecycle delete a Node.
+_FAULT_OF_LOSS: Final = {"off": "instance-shut-down", "gone": "instance-gone-kept"}
 _UNINITIALIZED: Final = "not initialized"
 _UNCONFIRMED: Final = "initialized, but its machine does not confirm it"
 
@@ -45,7 +47,7 @@ def list_findings(
 def _make_finding(
     record: NodeRecord, request: RequestRecord | None, fault: str, detail: str, namespace: str
 ) -> Finding:
-    words = FAULT_TEXTS[fault]
+    words, loss = FAULT_TEXTS[fault], find_loss(record)
     given = {
         # quoted: the owner of an object chooses its name, and people copy the command
         "node": shlex.quote(record.name),
@@ -54,7 +56,8 @@ def _make_finding(
         "namespace": namespace,
         "service": words.service,
         "server": record.provider_id,
-        "account": find_account_of_shut_down(record),
+        "account": loss.account if loss is not None else "",
+        "release": f"For the evidence and what to do: talos-ccm explain node {shlex.quote(record.name)}",
         "csr": shlex.quote(request.name) if request is not None else "",
     }
     return Finding(
@@ -67,8 +70,11 @@ def _make_finding(
 
 def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) -> Iterator[tuple[str, str]]:
     """Yield the key of each fault, and the detail."""
-    if _is_shut_down(record):  # then the machine and its kubelet are silent, too
-        yield "instance-shut-down", ""
+    loss = find_loss(record)
+    if loss is not None:  # then the machine and its kubelet are silent, too
+        decided = record.decisions.get(LIFECYCLE.service)
+        detail = decided.reason if decided is not None else "lifecycle has not decided on it"
+        yield _FAULT_OF_LOSS[loss.kind], detail
     else:
         yield from _list_initialization_faults(record, now)
         yield from _list_kubelet_faults(record, now)
@@ -79,12 +85,6 @@ def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) 
         yield "no-route", record.base.route
     if request is not None:
         yield from _list_certificate_faults(request, now)
-
-
-def _is_shut_down(record: NodeRecord) -> bool:
-    """Whether an account reports it off, and neither the machine nor its kubelet shows the opposite."""
-    is_silent = record.fault is not None and not is_ready(record)
-    return is_silent and bool(find_account_of_shut_down(record))
 
 
 def _list_initialization_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, str]]:

@@ -116,8 +116,13 @@ def _make_edge(source: ServiceStatus, target: ServiceStatus, rate: float, now: f
     )
 
 
-def judge(services: Sequence[ServiceStatus], states: Mapping[str, int], problems: Sequence[str]) -> Verdict:
-    """Return the worst that is the case: outdated data, a service, a Node, a warning, errors."""
+def judge(
+    services: Sequence[ServiceStatus], states: Mapping[str, int], blocked: int, problems: Sequence[str]
+) -> Verdict:
+    """Return the worst that is the case: outdated data, a service, Nodes, balancers, a warning, errors.
+
+    A Node without a route is stuck. `blocked` is the number of load balancers that are.
+    """
     bad = next((each for each in services if each.health == "bad"), None)
     warning = next((each for each in services if each.health == "warning"), None)
     failing = next((each for each in services if each.errors), None)
@@ -126,8 +131,10 @@ def judge(services: Sequence[ServiceStatus], states: Mapping[str, int], problems
         return Verdict(health="bad", title="The data may be outdated", text=problems[0])
     if bad is not None:
         return Verdict(health="bad", title=f"{bad.service} is not well", text=bad.text)
-    if stuck:
-        title = f"{count_of(stuck, 'Node')} {'is' if stuck == 1 else 'are'} stuck"
+    if stuck or blocked:
+        of_nodes = f"{count_of(stuck, 'Node is', 'Nodes are')} stuck" if stuck else ""
+        balancers = count_of(blocked, "load balancer is", "load balancers are")
+        title = "; ".join(filter(None, (of_nodes, f"{balancers} blocked" if blocked else "")))
         return Verdict(health="bad", title=title, text="The list below says why, and what to do.")
     if warning is not None:
         return Verdict(health="warning", title=f"{warning.service}: {warning.text}")

@@ -7,8 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.contract import events
+from libs.common.contract.instances import InstanceRecord, read_instance_record
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.machine_loss import MachineLoss, find_machine_loss, select_own_reports
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
     CONTROL_PLANE_LABEL,
@@ -103,6 +105,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     fault: MachineFault | None = None
     is_unrouted: bool = False
     instances: dict[str, events.InstanceReport] = {}  # by account
+    instance_record: InstanceRecord | None = None  # that an account has shown its instance alive
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
     hops: dict[HopName, float] = {}
@@ -164,7 +167,7 @@ def _set_fields(record: NodeRecord, node: Node) -> None:
     no_route = node.find_condition(NETWORK_UNAVAILABLE)
     record.is_unrouted = no_route is not None and no_route.reason == NO_ROUTE_CREATED
     record.has_not_ready_taint = any(t.key == "node.kubernetes.io/not-ready" for t in node.spec.taints)
-    record.provider_id = node.spec.provider_id
+    record.provider_id, record.instance_record = node.spec.provider_id, read_instance_record(node)
     record.provided_ip = node.provided_node_ip
     addresses = tuple(a.address for a in node.status.addresses if a.type.endswith("IP"))
     record.base = replace(
@@ -225,26 +228,25 @@ def add_event(record: NodeRecord, event: events.NodeEvent) -> None:
     record.recorded = tuple(sorted((event, *others), key=lambda each: each.at, reverse=True)[:_MAX_EVENTS])
 
 
-def find_account_of_shut_down(record: NodeRecord) -> str:
-    """Return the account that reports that the Node's server is off; "" if none does."""
-    return next(
-        (
-            account
-            for account, report in sorted(record.instances.items())
-            if isinstance(report, events.InstanceShutDown) and _is_own(record, report)
-        ),
-        "",
-    )
+def find_loss(record: NodeRecord) -> MachineLoss | None:
+    """Return how a Node that is not ready lost its server; None if no account reports that."""
+    answers = record.fault is None if record.enriched_at else None
+    loss = find_machine_loss(_select_reports(record), record.instance_record, answers=answers)
+    return None if is_ready(record) or loss is None or loss.kind == "silent" else loss
 
 
-def _is_own(record: NodeRecord, report: events.InstanceReport) -> bool:
-    return (report.node_uid, report.provider_id) == (record.uid, record.provider_id)
+def _select_reports(record: NodeRecord) -> tuple[events.InstanceReport, ...]:
+    reports = (record.instances[account] for account in sorted(record.instances))
+    return select_own_reports(reports, record.uid, record.provider_id)
 
 
 def describe_instance(record: NodeRecord) -> tuple[InstanceState | Literal[""], str]:
     """Return the state of the Node's instance and the reason, ("", "") if no account has reported on it."""
     for kind, state in _INSTANCE_STATES.items():
-        for account, report in sorted(record.instances.items()):
-            if _is_own(record, report) and isinstance(report, kind):
-                return state, f"account {account}: {getattr(report, 'reason', '') or record.provider_id}"
+        for report in _select_reports(record):
+            if isinstance(report, kind):
+                return (
+                    state,
+                    f"account {report.account}: {getattr(report, 'reason', '') or record.provider_id}",
+                )
     return "", ""

@@ -56,7 +56,7 @@ from tests.builders import (
     make_request,
     make_unreachable,
 )
-from tests.instance_reports import make_exists, make_gone, make_shut_down, make_unknown
+from tests.instance_reports import make_exists, make_gone, make_recorded_node, make_shut_down, make_unknown
 
 START = NOW.timestamp()
 LATE = START + 120
@@ -526,7 +526,7 @@ def test_a_node_shows_what_its_cloud_says_of_its_instance(
         ((), (make_unreachable(), make_shut_down(HCLOUD)), ["instance-shut-down"]),
         ((), (make_unreachable(), make_exists(HCLOUD)), ["talos-silent", "not-ready"]),
         ((), (make_unreachable(), make_shut_down(OTHER_UID)), ["talos-silent", "not-ready"]),
-        ((), (make_shut_down(HCLOUD),), ["not-ready"]),
+        ((), (make_node_enriched(HCLOUD, make_facts()), make_shut_down(HCLOUD)), ["not-ready"]),
         ((READY,), (make_unreachable(), make_shut_down(HCLOUD)), ["talos-silent"]),
     ],
     ids=["off", "on", "another Node", "its machine answers", "its kubelet reports"],
@@ -536,6 +536,38 @@ def test_a_silent_node_whose_server_is_off_has_only_this_problem(
 ):
     node = make_node("web-1", uid=HCLOUD.uid, taints=(), provider_id="hcloud://1001", conditions=conditions)
     assert find_faults(make_node_observed(node), *events) == faults
+
+
+@pytest.mark.parametrize(
+    ("account", "ready", "faults"),
+    [
+        ("prod", "Unknown", ["instance-gone-kept"]),
+        ("another", "Unknown", ["talos-silent", "kubelet-silent"]),
+        ("prod", "True", ["talos-silent"]),
+    ],
+    ids=["gone", "never shown alive by that account", "its kubelet reports"],
+)
+def test_a_silent_node_whose_server_is_gone_has_only_this_problem(
+    account: str, ready: str, faults: list[str]
+):
+    conditions = (NodeCondition(type="Ready", status=ready),)
+    node = make_recorded_node(conditions=conditions)
+    decided = make_decided("lifecycle", uid=node.uid, outcome="kept", reason="the machine answers elsewhere")
+    state = make_state(
+        make_node_observed(node),
+        make_unreachable(node),
+        make_gone(node, account=account),
+        decided,
+        now=LATE,
+    )
+    detail = state.build_detail("web-1", LATE, observed=None, machine=None)
+    assert detail is not None
+    assert [finding.fault for finding in detail.findings] == faults
+    if faults == ["instance-gone-kept"]:
+        [finding] = detail.findings
+        assert "Cloud account prod no longer finds its server hcloud://1001" in finding.cause
+        assert "the machine answers elsewhere" in finding.cause
+        assert finding.fix.endswith("talos-ccm explain node web-1")
 
 
 def test_a_node_shows_what_the_network_of_its_cloud_routes_to_it():
@@ -567,6 +599,12 @@ def test_an_account_shows_its_last_round_and_is_bad_when_it_does_not_answer_or_r
 def add_condition(service: KubeService, **fields: Any) -> KubeService:
     condition = KubeServiceCondition(type=BALANCER_BLOCKED_CONDITION, message="no location", **fields)
     return replace(service, status=replace(service.status, conditions=(condition,)))
+
+
+def test_the_headline_counts_blocked_load_balancers():
+    blocked = make_kube_service_observed(add_condition(make_kube_service("api"), status="True"))
+    state = make_state(make_node_observed(make_node(**DONE)), blocked)
+    assert build_frame(state).overview.verdict.title == "1 load balancer is blocked"
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,21 @@ def test_the_verdict_is_the_worst_that_is_the_case(
     health: str,
     title: str,
 ):
-    verdict = judge(services, states, problems)
+    verdict = judge(services, states, 0, problems)
     assert (verdict.health, verdict.title) == (health, title)
+
+
+@pytest.mark.parametrize(
+    ("stuck", "blocked", "title"),
+    [
+        (0, 1, "1 load balancer is blocked"),
+        (1, 2, "1 Node is stuck; 2 load balancers are blocked"),
+        (2, 0, "2 Nodes are stuck"),
+    ],
+)
+def test_the_headline_counts_stuck_nodes_and_blocked_balancers(stuck: int, blocked: int, title: str):
+    verdict = judge(change("csr", health="warning"), {"stuck": stuck, "ready": 5}, blocked, ())
+    assert (verdict.health, verdict.title) == ("bad", title)
 
 
 def test_the_step_after_a_late_one_is_not_shorter():
