@@ -20,7 +20,8 @@ from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time
 from services.labeler.core.plan.plan import ClusterConfig, Plan, ProviderIDConflict
 from services.labeler.core.plan.plan_node import withhold_provider_id
-from services.labeler.core.plan.provider_id import derive_future_provider_id
+from services.labeler.core.plan.provider_id import find_native_provider_id
+from services.labeler.core.rules.application import apply_rules
 from services.labeler.core.rules.compilation import Rules, select_provider_id_rules
 
 # The longest time from a plan to its result in the flow: 5 s in the queue of requests, 15 s for the request,
@@ -172,7 +173,9 @@ class ProviderIDIndex:
             if is_native and claim.uid == planned.uid and event.facts == facts:
                 key = planned_key
             else:
-                key = make_instance_key(derive_future_provider_id(event.node, event.facts, self._rules))
+                effects = apply_rules(self._rules, event.facts)
+                future = find_native_provider_id(event.node, event.facts, effects, self._rules)
+                key = make_instance_key(future) if isinstance(future, str) else ""
             is_same = before is not None and (before.claim, before.key) == (claim, key)
             self._joining[name] = before if before and is_same else _JoiningNode(claim, key, arrival)
             if key:

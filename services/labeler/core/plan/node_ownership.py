@@ -15,7 +15,7 @@ from libs.common.contract.platforms import NATIVE_SCHEMES, OUR_SCHEME, PLATFORMS
 from services.labeler.core.blocker import Notice
 from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.labeler.core.plan.plan import ClusterConfig, NotOurs
-from services.labeler.core.plan.provider_id import find_provider_id_blocker
+from services.labeler.core.plan.provider_id import find_native_provider_id
 from services.labeler.core.rules.application import apply_rules
 from services.labeler.core.rules.effects import RuleEffects
 
@@ -86,13 +86,11 @@ def find_exclusion(
     reason = why_not_owned(ownership, node)
     if facts is not None and not node.spec.provider_id and ownership.provider_id_schemes:
         effects = effects or apply_rules(config.rules, facts)
-        if not find_provider_id_blocker(node, facts, effects, config.rules):
-            future = derive_native_provider_id(effects.platform)
-            reason = (
-                why_not_owned(ownership, node, provider_id=future)
-                if future
-                else why_not_selected(ownership, node)
-            )
+        future = find_native_provider_id(node, facts, effects, config.rules)
+        if future == "":
+            reason = why_not_selected(ownership, node)
+        elif isinstance(future, str):
+            reason = why_not_owned(ownership, node, provider_id=future)
     return NotOurs(reason, is_excluded=True) if reason else None
 
 

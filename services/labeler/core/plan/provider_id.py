@@ -13,7 +13,6 @@ from libs.gotemplate import Template
 from services.labeler.core.blocker import WAITING_FOR_INSTANCE, Notice, block
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.plan.plan import PlanInput, PlanPart
-from services.labeler.core.rules.application import apply_rules
 from services.labeler.core.rules.compilation import Rules
 from services.labeler.core.rules.effects import PROVIDER_ID_KEY, RuleEffects
 
@@ -49,15 +48,12 @@ def plan_provider_id(inputs: PlanInput, node_ip: str) -> PlanPart:
     )
 
 
-def derive_future_provider_id(node: Node, facts: MachineFacts, rules: Rules) -> str:
-    """Return the native providerID that a joining Node will get; "" if none is final yet.
-
-    `rules` are those that set a providerID.
-    """
-    effects = apply_rules(rules, facts)
-    if find_provider_id_blocker(node, facts, effects, rules):
-        return ""
-    return derive_native_provider_id(effects.platform)
+def find_native_provider_id(
+    node: Node, facts: MachineFacts, effects: RuleEffects, rules: Rules
+) -> str | Notice:
+    """Return the native providerID that a joining Node gets, "" for a fallback, or why none is final yet."""
+    blocker = find_provider_id_blocker(node, facts, effects, rules)
+    return blocker or derive_native_provider_id(effects.platform)
 
 
 def find_provider_id_blocker(
