@@ -46,6 +46,10 @@ class InMemoryNodes(InMemoryEvents):
             msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **metadata))
         )
 
+    def restore(self, node: Node) -> None:
+        """Replace the Node with its state in a backup of etcd; it keeps its resourceVersion."""
+        self._documents[node.name] = msgspec.json.decode(msgspec.json.encode(node))
+
     def node(self, name: str) -> Node:
         """Return the current Node."""
         return msgspec.convert(self._documents[name], Node)

@@ -117,6 +117,9 @@ class NodeWriter:
             self._check_not_excluded(node)
             node = self._store_response(await self._kube.patch_node_status(node.name, status))
         rest = make_plan(node, NO_REJECTION)
+        if rest.addresses is not None and rest.addresses != plan.addresses:
+            # The view had addresses that the Node lacks, such as after a restore of etcd.
+            raise FenceFailed("its addresses have changed since it was planned")
         applied = await self._patch_until_accepted(node, rest, make_plan)
         written = node if applied.plan is rest and applied.written is None else applied.written
         return AppliedPlan(merge_plans(plan, applied.plan), written)

@@ -101,6 +101,17 @@ class OnNodeEnriched:
         self.replica_conflicts.forget(name)
         self.own_writes.forget(name)
 
+    def forget_writes(self) -> bool:
+        """Forget own writes, and that their plans were applied; return whether there were any.
+
+        The next epoch may begin with a restored etcd that has lost them. If the stream has not observed them
+        either, no message about their Nodes follows.
+        """
+        names = self.own_writes.forget_all()
+        for name in names:
+            self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
+        return bool(names)
+
     def on_rules_changed(self) -> None:
         """Note that `config` now returns other settings."""
         self.replica_conflicts.on_rules_changed()

@@ -4,14 +4,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node import Node
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
+from libs.common.kube.errors import FenceFailed
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter, Planner
-from tests.builders import NOW, make_facts, make_node
+from tests.builders import NOW, make_facts, make_node, make_node_observed
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
@@ -85,6 +89,38 @@ async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(flow:
         for node in nodes:
             await flow.wait_for_decision(node.name, "updated")
     assert {kube.node(node.name).labels[OWN_LABEL] for node in nodes} == {"fsn1"}
+
+
+# ---- a restored etcd
+
+
+async def test_a_write_that_a_restored_etcd_has_lost_is_repeated_when_the_next_epoch_begins(flow: FlowActor):
+    backup = make_node()
+    kube = InMemoryNodes(backup)
+    async with run_labeler(flow.url, kube):
+        await join(flow)
+        kube.restore(backup)
+        # The stream has this state already, so metadata publishes nothing.
+        await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=2))
+        await wait_until(lambda: kube.node("web-1").is_initialized, "initialized again")
+    assert kube.list_patches() == ["nodes/status", "nodes"] * 2
+
+
+async def test_the_taint_stays_if_the_first_write_shows_that_planned_addresses_are_missing():
+    backup = make_node("web-1")
+    kube = InMemoryNodes(backup)
+    writer = make_writer(kube)
+    await writer.apply(backup, planner(backup))
+    condition = NodeCondition(type=BLOCKED_CONDITION, status="True")
+    written = kube.node("web-1")
+    blocked = replace(written, status=replace(written.status, conditions=(condition,)))
+    kube.restore(backup)
+    with pytest.raises(FenceFailed):
+        await writer.apply(blocked, planner(blocked))
+    assert not kube.node("web-1").is_initialized
+    await writer.apply(backup, planner(backup))
+    assert kube.node("web-1").is_initialized
+    assert kube.node("web-1").status.addresses == written.status.addresses
 
 
 class SlowNodes(InMemoryNodes):

@@ -69,6 +69,11 @@ class StreamCache:
         return self._stream_id
 
     @property
+    def greatest_epoch(self) -> int:
+        """The greatest epoch received with this stream ID; 0 before the first."""
+        return self._epoch
+
+    @property
     def is_replaying(self) -> bool:
         """Whether the replay is still running: messages were published before it, and more may follow."""
         return self._replaying

@@ -25,7 +25,8 @@ from libs.common.contract.node_patch import NodeChanges
 from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 
-# The watcher publishes within 9 s. Entries expire because a restored etcd goes back to older versions.
+# The watcher publishes within 9 s. Entries expire, and end with the epoch, because a restored etcd goes back
+# to older versions.
 ENTRY_TTL_SECONDS: Final = 12.0
 # How long rules count as new, and how long a replica waits for another one. After that, the other replica may
 # no longer exist.
@@ -114,6 +115,12 @@ class OwnWrites:
     def forget(self, name: str) -> None:
         """Forget a deleted Node."""
         self._writes.pop(name, None)
+
+    def forget_all(self) -> list[str]:
+        """Forget all writes, which a restored etcd may have lost; return the names of their Nodes."""
+        names = list(self._writes)
+        self._writes.clear()
+        return names
 
     def _has_expired(self, own: _OwnWrite) -> bool:
         return self._clock() - own.received_at > ENTRY_TTL_SECONDS

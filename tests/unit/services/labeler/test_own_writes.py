@@ -85,6 +85,13 @@ def test_a_write_expires_and_takes_no_memory(writes: OwnWrites, clock: ManualClo
     assert list(writes._writes) == ["web-2"]
 
 
+def test_a_restored_etcd_counts_again_once_all_writes_are_forgotten(writes: OwnWrites):
+    assert writes.forget_all() == ["web-1"]
+    assert writes.latest(version(99)) == version(99)
+    assert not writes.take_echo(enriched(version(102)), version(102), CONFIG)
+    assert writes.forget_all() == []
+
+
 # ---- echoes
 
 
