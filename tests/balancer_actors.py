@@ -20,6 +20,7 @@ from libs.common.contract.subjects import LEADING
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import NotFound
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.hcloud.project import SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -205,7 +206,7 @@ class BalancerCluster:
         """The servers behind all load balancers."""
         return {each["server"]["id"] for balancer in self.balancers for each in balancer["targets"]}
 
-    async def wait_for_address(self, name: str, seconds: float = 30.0) -> KubeService:
+    async def wait_for_address(self, name: str, seconds: float = HANG_SECONDS) -> KubeService:
         """The Service, once its status has an address."""
         return await wait_for_value(
             lambda: self.find_service(name),
@@ -214,7 +215,7 @@ class BalancerCluster:
             seconds,
         )
 
-    async def wait_for_end(self, name: str, seconds: float = 30.0) -> None:
+    async def wait_for_end(self, name: str, seconds: float = HANG_SECONDS) -> None:
         """Wait until neither the Service nor a load balancer is there."""
 
         async def is_gone() -> bool:

@@ -14,6 +14,7 @@ from libs.common.bus.protocol import Bus, Message, StreamFull, StreamPosition
 from libs.common.contract.events import EnrichedNodeGone, Leading
 from libs.common.contract.services import Durable
 from libs.common.contract.subjects import ENRICHED_NODE, LEADING
+from libs.testbed.child_process import HANG_SECONDS
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 _POLL_SECONDS = 0.01
@@ -89,9 +90,9 @@ async def wait_until_led(service: FlowFollower, bus: Bus) -> None:
 
 
 async def wait_until(
-    condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 30.0
+    condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = HANG_SECONDS
 ) -> None:
-    """Poll until the condition holds; AssertionError at the deadline, which is generous for busy machines.
+    """Poll until the condition holds; AssertionError at the deadline.
 
     A condition that takes long, such as one that reads a log, is polled less often. So is an awaitable one,
     which queries a server or a process, the longer it is waited for.
@@ -114,7 +115,7 @@ async def wait_for_value(
     get: Callable[[], Awaitable[Value | None]],
     accepts: Callable[[Value], object] = lambda value: True,
     what: str = "",
-    seconds: float = 30.0,
+    seconds: float = HANG_SECONDS,
 ) -> Value:
     """The value, once there is one that `accepts`; AssertionError at the deadline."""
     found: list[Value] = []

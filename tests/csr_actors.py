@@ -21,6 +21,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.signing_requests import make_request_pem
+from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
 from tests.builders import NOW, make_csr_enriched, make_csr_gone, make_csr_observed, make_facts, make_request
@@ -39,6 +40,8 @@ from tests.csr_der import replace_text
 from tests.in_memory_api import InMemoryEvents, PatchFailed
 from tests.in_memory_api import apply_json_patch as apply_json
 from tests.service_flow import ServiceFlow
+
+SOON = RETRY_SECONDS * 2 / 3  # a wait that ends within it was ended by a change, not by the next delivery
 
 
 @cache

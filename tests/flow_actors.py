@@ -13,6 +13,7 @@ from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DECIDED, ENRICHED_NODE, STREAM
+from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import NOW
 from tests.bus_actors import wait_for_value, wait_until
 from tests.service_flow import ServiceFlow
@@ -108,7 +109,7 @@ class FlowActor(ServiceFlow):
         name: str,
         kind: type[Said],
         says: Callable[[Said], bool] = lambda event: True,
-        seconds: float = 30.0,
+        seconds: float = HANG_SECONDS,
     ) -> Said:
         """The last enriched event of the Node, once it is of that kind and `says` that."""
 

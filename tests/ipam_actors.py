@@ -14,6 +14,8 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import ConfigMap, Page
+from libs.testbed.child_process import HANG_SECONDS
+from services.ipam.on_node_enriched import RETRY_SECONDS
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
 from tests.builders import (
@@ -28,6 +30,7 @@ from tests.in_memory_api import InMemoryEvents
 from tests.ipam_server import IpamServer
 from tests.service_flow import ServiceFlow
 
+SOON = RETRY_SECONDS * 2 / 3  # a wait that ends within it was ended by a change, not by the next delivery
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")
 Failing = Callable[[str, str], KubeError | None]  # verb and name -> what is raised
 
@@ -183,7 +186,9 @@ class IpamFlow(ServiceFlow):
 
     # ---- results of ipam
 
-    async def wait_for_pod_cidrs(self, *numbers: int, seconds: float = 30.0) -> dict[str, tuple[str, ...]]:
+    async def wait_for_pod_cidrs(
+        self, *numbers: int, seconds: float = HANG_SECONDS
+    ) -> dict[str, tuple[str, ...]]:
         """The pod CIDRs of all Nodes, once these Nodes have theirs."""
         names = {f"web-{number}" for number in numbers}
         await wait_until(

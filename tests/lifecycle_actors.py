@@ -15,6 +15,7 @@ from libs.common.contract.node import Node, NodeCondition
 from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import grant_permissions
@@ -247,7 +248,7 @@ class LifecycleFlow(ServiceFlow):
 
     # ---- what lifecycle decided
 
-    async def wait_for_decision(self, name: str, *expected: str, seconds: float = 30.0) -> Decided:
+    async def wait_for_decision(self, name: str, *expected: str, seconds: float = HANG_SECONDS) -> Decided:
         """The last decision, once it has the outcome expected[0] and a reason with all further texts."""
         outcome, *reasons = expected
         return await wait_for_value(

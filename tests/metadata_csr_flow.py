@@ -23,6 +23,7 @@ from libs.common.contract.events import (
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
+from libs.testbed.child_process import HANG_SECONDS
 from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
@@ -126,7 +127,7 @@ class MetadataCsrFlow:
         self,
         says: Callable[[CsrEnriched], bool] = lambda event: True,
         name: str = "csr-1",
-        seconds: float = 30.0,
+        seconds: float = HANG_SECONDS,
     ) -> CsrEnriched:
         """The enriched request, once it `says` that."""
         return await wait_for_value(

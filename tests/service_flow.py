@@ -13,6 +13,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DECIDED
 from libs.common.service.service import Dependencies
+from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed, make_unreachable
 from tests.bus_actors import MAX_BYTES, wait_for_value
 from tests.clocks import ManualClock
@@ -171,7 +172,7 @@ class ServiceFlow:
         assert isinstance(message.event, Decided)
         return message.event
 
-    async def wait_for_decision(self, name: str, *outcomes: str, seconds: float = 30.0) -> Decided:
+    async def wait_for_decision(self, name: str, *outcomes: str, seconds: float = HANG_SECONDS) -> Decided:
         """The last decision, once it has one of these outcomes."""
         return await wait_for_value(
             lambda: self.get_decision(name),

@@ -36,6 +36,7 @@ from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import ServiceCidr, ServiceCidrSpec, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.service.leader_elector import LeaderElector
+from libs.testbed.child_process import HANG_SECONDS
 from services.watcher.core.kinds import Kind
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.publish_decision import FencingToken
@@ -259,7 +260,7 @@ class WatcherFlow(Recorder):
             yield self
 
     async def wait_for(
-        self, condition: Callable[["WatcherFlow"], Any], what: str = "", seconds: float = 30.0
+        self, condition: Callable[["WatcherFlow"], Any], what: str = "", seconds: float = HANG_SECONDS
     ) -> None:
         await wait_until(lambda: bool(condition(self)), what, seconds)
 

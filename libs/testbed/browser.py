@@ -19,10 +19,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from libs.testbed.child_process import ChildProcess
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess
 
-_START_SECONDS: Final = 60.0
-_ANSWER_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _MESSAGE_BYTES: Final = 2**27  # a screenshot of a long page
 _PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
@@ -77,7 +75,7 @@ class Page:
             raise PageError(_describe_exception(failure))
         return answer["result"].get("value")
 
-    async def wait_for(self, expression: str, seconds: float = 20.0) -> Any:
+    async def wait_for(self, expression: str, seconds: float = HANG_SECONDS) -> Any:
         """Return the value of an expression once it is true. Raises TimeoutError with the last value.
 
         An element counts as true. Its value is an empty dict.
@@ -127,7 +125,7 @@ class Page:
     async def stop_trace(self) -> list[dict[str, Any]]:
         """Return the events of the trace, in the Trace Event Format."""
         await self.call("Tracing.end")
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             await self._has_trace.wait()
         return self._trace
 
@@ -209,7 +207,7 @@ class Browser:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         message = {"id": number, "method": method, "params": parameters}
         await self._socket.send_str(json.dumps(message | ({"sessionId": session} if session else {})))
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             return await answer
 
     async def _read(self) -> None:
@@ -255,7 +253,7 @@ def install_browser() -> None:
 
 async def _wait_for_address(file: Path, child: ChildProcess) -> str:
     """Return the address of the protocol, which Chromium writes to a file. Raises BrowserUnavailable."""
-    until = time.monotonic() + _START_SECONDS
+    until = time.monotonic() + HANG_SECONDS
     while time.monotonic() < until:
         lines = _read_lines(file)
         if len(lines) == 2:
@@ -263,7 +261,7 @@ async def _wait_for_address(file: Path, child: ChildProcess) -> str:
         if not child.is_running:
             raise BrowserUnavailable(f"Chromium ended:\n{child.tail()}")
         await asyncio.sleep(_POLL_SECONDS)
-    raise BrowserUnavailable(f"Chromium has not started within {_START_SECONDS:.0f} s:\n{child.tail()}")
+    raise BrowserUnavailable(f"Chromium has not started within {HANG_SECONDS:.0f} s:\n{child.tail()}")
 
 
 def _read_lines(file: Path) -> list[str]:

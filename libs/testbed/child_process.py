@@ -13,11 +13,12 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Final, Protocol
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _TAIL_LINES = 15
+HANG_SECONDS: Final = 180.0  # only what hangs takes that long, however busy the machine is
 
 
 class ChildExited(RuntimeError):
@@ -132,7 +133,7 @@ class ChildProcess:
         self.process.kill()
         await self.wait()
 
-    async def stop(self, grace_seconds: float = 5) -> None:
+    async def stop(self, grace_seconds: float = HANG_SECONDS) -> None:
         """Terminate the process; kill it if it has not ended within the grace period."""
         self.process.terminate()
         try:
@@ -147,7 +148,7 @@ async def wait_until(
     child: ChildProcess,
     *,
     what: str,
-    seconds: float = 60,
+    seconds: float = HANG_SECONDS,
     every_seconds: float = 0.02,
 ) -> None:
     """Poll `ready` until it returns True.

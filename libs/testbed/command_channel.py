@@ -10,10 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from libs.testbed.child_process import ChildExited, ChildProcess
+from libs.testbed.child_process import HANG_SECONDS, ChildExited, ChildProcess
 
 _READY = 0  # the ID of the first line, which precedes any command
-_ANSWER_SECONDS = 60
 _END_SECONDS = 5
 _LINE_BYTES = 1 << 26  # the counts of ten thousand machines are one line
 
@@ -64,11 +63,11 @@ class CommandChannel(Generic[R]):
         self._writer, _ = await loop.connect_write_pipe(asyncio.Protocol, process.stdin)
         ready = self._add_waiter(_READY)
         self._reading = asyncio.create_task(self._read_replies(reader))
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             await ready
 
     async def send_command(
-        self, command: str, *, answer_seconds: float = _ANSWER_SECONDS, **arguments: Any
+        self, command: str, *, answer_seconds: float = HANG_SECONDS, **arguments: Any
     ) -> R:
         """Send a command and return its reply. Raises CommandRejected."""
         if self._reading.done():

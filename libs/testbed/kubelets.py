@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from libs.common.contract.signing_request import KUBELET_SERVING, NODE_USER_PREFIX, NODES_GROUP
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelet_node import (
     SimKubelet,
     build_heartbeat_status,
@@ -187,7 +188,7 @@ class KubeletFleet:
         operation = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
         await self.send("PATCH", f"{CSRS}/{name}/approval", body=[operation], content_type=JSON_PATCH)
 
-    async def wait_for_outcome(self, name: str, *, seconds: float = 10.0) -> SigningOutcome:
+    async def wait_for_outcome(self, name: str, *, seconds: float = HANG_SECONDS) -> SigningOutcome:
         """Watch the request until it is issued, denied or failed.
 
         Raises TimeoutError, or RequestRejected if the request is deleted.

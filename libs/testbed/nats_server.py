@@ -11,11 +11,10 @@ from pathlib import Path
 
 import aiohttp
 
-from libs.testbed.child_process import ChildProcess, wait_until
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess, wait_until
 from libs.testbed.ports import allocate_port
 
-_START_SECONDS = 20
-_MONITORING_TIMEOUT = aiohttp.ClientTimeout(total=5)
+_MONITORING_TIMEOUT = aiohttp.ClientTimeout(total=HANG_SECONDS)
 
 
 class NatsServer:
@@ -74,9 +73,7 @@ class NatsServer:
             raise FileNotFoundError(f"{program} is missing, though the lock file has it: make clean env")
         argv = [str(program), "-a", self.host, "-p", str(self.port), "-c", "nats.conf", *self._flags]
         self.child = ChildProcess.start("nats-server", argv, self.run_dir)
-        await wait_until(
-            self._is_ready, self.child, what="ready", seconds=_START_SECONDS, every_seconds=0.003
-        )
+        await wait_until(self._is_ready, self.child, what="ready", every_seconds=0.003)
 
     async def wipe(self) -> None:
         """Lose all data: kill, delete the store, start again on the same port."""
@@ -111,7 +108,7 @@ class NatsServer:
     async def _is_ready(self) -> bool:
         writer = None
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(HANG_SECONDS):
                 reader, writer = await asyncio.open_connection(self.host, self.port)
                 greeting = await reader.readline()
         except (OSError, TimeoutError):

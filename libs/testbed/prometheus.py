@@ -21,12 +21,11 @@ import aiohttp
 import yaml
 
 from libs.testbed.cache import CommandFailed, get_or_make, run_command
-from libs.testbed.child_process import ChildProcess, wait_until
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess, wait_until
 from libs.testbed.ports import allocate_port
 
-_ANSWER: Final = aiohttp.ClientTimeout(total=30)
+_ANSWER: Final = aiohttp.ClientTimeout(total=HANG_SECONDS)
 _TOOLS: Final = ("apt-get", "dpkg-deb")
-_START_SECONDS: Final = 60  # takes one second on an idle machine
 
 _FIX: Final = (
     "install Debian's package prometheus, or put prometheus and promtool on PATH, "
@@ -157,9 +156,7 @@ async def start_prometheus(
                 "prometheus", [programs.prometheus, *_build_flags(server.port)], folder
             )
             try:
-                await wait_until(
-                    server.is_ready, child, what="ready", seconds=_START_SECONDS, every_seconds=0.05
-                )
+                await wait_until(server.is_ready, child, what="ready", every_seconds=0.05)
                 yield server
             finally:
                 await child.kill()

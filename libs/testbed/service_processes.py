@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 
 from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER, ServiceSpec
-from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
+from libs.testbed.child_process import HANG_SECONDS, ChildExited, ChildProcess, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_permissions import (
@@ -26,7 +26,7 @@ from libs.testbed.service_permissions import (
 from libs.testbed.service_start import start_service
 
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
-_START_SECONDS = 60
+_PAGE_TIMEOUT = aiohttp.ClientTimeout(total=HANG_SECONDS)
 # the Service networks of both API servers of the testbed
 SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"
 # On a machine this busy a single replica must not lose its Lease, because its process would end.
@@ -129,7 +129,7 @@ class ServiceProcesses:
         finally:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
 
-    async def wait_until_ready(self, seconds: float = _START_SECONDS) -> None:
+    async def wait_until_ready(self, seconds: float = HANG_SECONDS) -> None:
         """Wait until every process is ready. Raises ChildExited or TimeoutError, with the last log lines."""
         async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
             for name, child in self.children.items():
@@ -168,7 +168,7 @@ class ServiceProcesses:
 
     async def fetch_page(self, name: str, path: str) -> str:
         """Return a page of a process, such as "/metrics" or "/readyz?verbose"; "" without a response."""
-        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
+        async with aiohttp.ClientSession(timeout=_PAGE_TIMEOUT) as session:
             return (await _fetch(session, self.ports[name], path))[1]
 
 

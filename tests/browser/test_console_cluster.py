@@ -106,11 +106,11 @@ async def test_the_page_survives_restarts_and_a_wiped_stream_without_a_reload(cl
     await cluster.services.kill("console")
     await cluster.page.wait_for("document.querySelector('.banner')")
     cluster.services.restart("console")
-    await cluster.page.wait_for("!document.querySelector('.banner')", 60)
+    await cluster.page.wait_for("!document.querySelector('.banner')")
     await cluster.wait_for_ready(COUNT)
     await cluster.nats.wipe()
     name = (await cluster.kubelets.request("GET", "/api/v1/nodes")).body["items"][-1]["metadata"]["name"]
     await cluster.kubelets.delete_node(name)
     await cluster.wait_for_ready(COUNT - 1)
-    await cluster.page.wait_for("!document.querySelector('.banner')", 60)
+    await cluster.page.wait_for("!document.querySelector('.banner')")
     assert await cluster.page.evaluate("window.isSamePage")

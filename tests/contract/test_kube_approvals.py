@@ -161,7 +161,7 @@ async def test_the_rights_of_csr_reach_as_far_as_its_signer(
                 return False
             return True
 
-        await wait_until(approved, "approved", 10)
+        await wait_until(approved, "approved")
         with pytest.raises(Forbidden, match=r'signerName "kubernetes.io/kube-apiserver-client"'):
             await service.patch_signing_request_approval(other, [ADD])
         with pytest.raises(Forbidden):
@@ -200,7 +200,7 @@ async def test_who_approves_needs_that_right_for_the_signer_by_its_name_or_its_d
             return "cannot patch resource" not in str(answers[-1].body.get("message", ""))
 
         answers: list[HttpResponse] = []
-        await wait_until(decided, "the binding is known", 10)
+        await wait_until(decided, "the binding is known")
         assert answers[-1].status == (200 if may else 403), answers[-1]
         words = f'user not permitted to approve requests with signerName "{KUBELET_SERVING}"'
         assert may or words in answers[-1].body["message"]

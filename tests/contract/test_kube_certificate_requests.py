@@ -161,7 +161,7 @@ async def verdict_on(case: CsrCase, kubelets: KubeletFleet) -> Verdict:
         return Verdict(f"{refused.response.status} {refused.response.body['message']}")
     try:
         await kubelets.approve(name)
-        return Verdict(outcome=await kubelets.wait_for_outcome(name, seconds=30.0))
+        return Verdict(outcome=await kubelets.wait_for_outcome(name))
     finally:
         await kubelets.request("DELETE", f"{CSRS}/{name}")
 

@@ -149,5 +149,5 @@ async def test_a_node_that_becomes_ready_loses_its_not_ready_taint_and_no_other(
             assert keys >= {kept["key"], UNINITIALIZED["key"]}
             return "node.kubernetes.io/not-ready" not in keys
 
-        await wait_until(has_only_others, "the taint is removed", 60)
+        await wait_until(has_only_others, "the taint is removed")
         await kubelets.delete_node("lives")

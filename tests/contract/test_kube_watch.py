@@ -48,7 +48,7 @@ async def test_watches_follow_one_another_without_another_list(
             counted = api_server.audit_counts(mark)
             return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, "nodes"))
 
-        await wait_until(lambda: asked("watch") >= 3, "three watches", 30)
+        await wait_until(lambda: asked("watch") >= 3, "three watches")
         await label(api, "stays", "last")
         await wait_until(lambda: follower.nodes["stays"].labels.get("x") == "last", "the last change")
     assert follower.count(ListSnapshot) == asked("list") == 1
@@ -221,9 +221,9 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
     async with following(api, watch_seconds=(3, 3)) as told:
         await file(admin, "others", OTHER)
         await admin.request("DELETE", f"{CSRS}/others")
-        await wait_until(lambda: asked("watch") >= 2, "another watch", 30)
+        await wait_until(lambda: asked("watch") >= 2, "another watch")
         await file(admin, "ours")
-        await wait_until(lambda: ("Changed", "ours") in changes(told), "told", 10)
+        await wait_until(lambda: ("Changed", "ours") in changes(told), "told")
     await admin.request("DELETE", f"{CSRS}/ours")
     assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (1, 1)
 

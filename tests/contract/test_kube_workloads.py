@@ -181,7 +181,7 @@ async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin:
         return after.is_allowed
 
     try:
-        await wait_until(is_allowed, "the authorizer applies the binding", 30)
+        await wait_until(is_allowed, "the authorizer applies the binding")
     finally:
         for plural in ("roles", "rolebindings"):
             await admin.request("DELETE", f"{ROLES}/{plural}/described")

@@ -125,7 +125,7 @@ class Installation:
         async def published() -> bool:
             return (await self.kubelets.request("GET", path)).status == 200
 
-        await wait_until(published, "kube-root-ca.crt is published", 60)
+        await wait_until(published, "kube-root-ca.crt is published")
 
     async def _issue_talos_credential(self) -> None:
         """Create a Secret with a talosconfig for each Talos ServiceAccount, as Talos does."""

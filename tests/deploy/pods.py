@@ -17,7 +17,7 @@ from typing import Any, Final
 import aiohttp
 
 from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE as TALOSCONFIG
-from libs.testbed.child_process import ChildProcess, wait_until
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess, wait_until
 from libs.testbed.helm.chart import Manifest
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
@@ -126,7 +126,7 @@ class Pod:
         )
         return (await process.communicate())[0]
 
-    async def until(self, name: str, probe: str = "readinessProbe", seconds: float = 60) -> None:
+    async def until(self, name: str, probe: str = "readinessProbe", seconds: float = HANG_SECONDS) -> None:
         """Wait until the container's probe succeeds."""
         asks = self.container(name)[probe]["httpGet"]
         scheme = asks.get("scheme", "HTTP").lower()

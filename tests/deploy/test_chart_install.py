@@ -93,7 +93,7 @@ class Cluster:
             fresh[:] = [pod for pod in await self.pods() if pod["metadata"]["name"] not in known]
             return bool(fresh)
 
-        await wait_until(there, "another pod", 60)
+        await wait_until(there, "another pod")
         (pod,) = fresh
         return pod
 
@@ -158,12 +158,12 @@ async def test_a_server_on_a_dead_machine_is_replaced_and_can_be_upgraded_meanwh
 ):
     await replacing.upgrade(ChartValues(overrides={"failoverSeconds": 1}))
     lost = await cluster.runs(await cluster.another(set()), MACHINES[0], "198.51.100.1")
-    await wait_until(lambda: sent_to(cluster, "198.51.100.1"), "clients find the first server", 60)
+    await wait_until(lambda: sent_to(cluster, "198.51.100.1"), "clients find the first server")
 
     await kubelets.set_unreachable(MACHINES[0])
     second = await cluster.runs(await cluster.another({lost}), MACHINES[1], "198.51.100.2")
     assert await cluster.terminating() == {lost}, "its kubelet does not report its end"
-    await wait_until(lambda: sent_to(cluster, "198.51.100.2"), "clients find the second alone", 60)
+    await wait_until(lambda: sent_to(cluster, "198.51.100.2"), "clients find the second alone")
 
     await replacing.upgrade(
         ChartValues(overrides={"failoverSeconds": 1, "podAnnotations": {"example.net/new": "yes"}})

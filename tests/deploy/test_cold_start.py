@@ -59,9 +59,9 @@ async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonse
         assert after["spec"]["providerID"].startswith("talos://")
         assert taints(after) == {CONTROL_PLANE, NOT_READY}, "taints of other controllers stay"
         request = await installed.kubelets.request_certificate(kubelet)
-        assert (await installed.kubelets.wait_for_outcome(request, seconds=60)).certificate
+        assert (await installed.kubelets.wait_for_outcome(request)).certificate
         # Its network plugin needs the pod CIDR.
-        await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
+        await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR")
         peers = set(connected_to(pod.children[workload["metadata"]["name"]].pid))
         wanted = {control_plane.server.removeprefix("https://"), *machines.endpoints}
         assert peers == wanted, "it needs only the API server and the machines"
@@ -176,8 +176,8 @@ async def test_kubelets_get_certificates_for_the_addresses_that_are_allowed_with
         await installed.kubelets.join_all([within, outside])
         granted = await installed.kubelets.request_certificate(within)
         denied = await installed.kubelets.request_certificate(outside)
-        assert (await installed.kubelets.wait_for_outcome(granted, seconds=60)).certificate
-        why = (await installed.kubelets.wait_for_outcome(denied, seconds=60)).conditions["Denied"]["message"]
+        assert (await installed.kubelets.wait_for_outcome(granted)).certificate
+        why = (await installed.kubelets.wait_for_outcome(denied)).conditions["Denied"]["message"]
         assert "198.51.100.1 is not within --csr-allowed-networks" in why
         assert "TALOSCONFIG" not in installed.pods["metadata"].environment("metadata")
         assert await machines.count_calls() == {}

@@ -148,7 +148,7 @@ async def test_the_bootstrap_can_only_create_its_own_secrets_and_no_token(
         answer = await accounts["nats"].request("POST", path, secret)
         return answer.status in ((201, 409) if permitted else (403,))
 
-    await wait_until(is_so, "the policy is in effect", 30)
+    await wait_until(is_so, "the policy is in effect")
 
 
 @pytest.fixture(scope="module")
@@ -174,18 +174,18 @@ async def test_nodes_join_and_get_certificates_and_pod_cidrs_without_a_forbidden
         await running.kubelets.request_certificate(SimKubelet.of_machine(machine)) for machine in some
     ]
     for name in requests:
-        assert (await running.kubelets.wait_for_outcome(name, seconds=60)).certificate
+        assert (await running.kubelets.wait_for_outcome(name)).certificate
     foreign = await running.kubelets.request_certificate(
         SimKubelet.of_machine(some[0]), dns=["thief.example.com"]
     )
-    assert "Denied" in (await running.kubelets.wait_for_outcome(foreign, seconds=60)).conditions
+    assert "Denied" in (await running.kubelets.wait_for_outcome(foreign)).conditions
     names = (CONTROL_PLANE, *(machine.name for machine in some))
     await running.until_usable(*names)
 
     async def all_have_pod_cidrs() -> bool:
         return all([(await running.node(name))["spec"].get("podCIDRs") for name in names])
 
-    await wait_until(all_have_pod_cidrs, "every Node has its pod CIDR", 60)
+    await wait_until(all_have_pod_cidrs, "every Node has its pod CIDR")
     addresses = (await running.node("permitted-2"))["status"]["addresses"]
     assert {"type": "ExternalIP", "address": EXTERNAL} in addresses
     assert_nothing_was_forbidden(installed)
@@ -228,7 +228,7 @@ async def test_the_keeper_replaces_a_deleted_key_and_its_service_continues_with_
         found = await running.kubelets.request("GET", secret)
         return found.status == 200 and found.body["data"]["seed.nk"] != before
 
-    await wait_until(there_is_another, "the keeper creates a new key", 60)
+    await wait_until(there_is_another, "the keeper creates a new key")
     labeler = installed.pods["labeler"]
     await wait_until(
         lambda: "authorization violation" in log_of(labeler, "labeler"), "NATS rejects the old key"

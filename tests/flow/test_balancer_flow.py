@@ -136,7 +136,7 @@ async def test_a_prepared_load_balancer_is_used_and_stays_after_its_service(clus
             return await cluster.find_service("web") is None
 
         # In the first minute of a leader, changes of a former one may take effect: the tags stay.
-        await wait_until(is_gone, "the Service is gone", 100)
+        await wait_until(is_gone, "the Service is gone")
         await cluster.wait_for_event("web", "LoadBalancerReleased")
     (left,) = cluster.balancers
     assert (left["id"], left["labels"], left["targets"], left["services"]) == (
@@ -225,11 +225,11 @@ async def test_a_process_that_ends_while_it_writes_is_continued_by_the_next(
         await wait_until(lambda: hanging.count == 0, "the request hangs")
     async with cluster.run_account():
         if step != "delete":
-            await cluster.wait_for_address("web", seconds=60.0)
+            await cluster.wait_for_address("web")
             await wait_until(lambda: server_id in cluster.list_targets(), "the Node is a target")
             assert len(cluster.balancers) == 1
             await cluster.delete_service("web")
-        await cluster.wait_for_end("web", seconds=60.0)
+        await cluster.wait_for_end("web")
     assert cluster.list_requests().count(("POST", "/load_balancers")) == 1
 
 

@@ -8,13 +8,11 @@ import pytest
 
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.subjects import ENRICHED_CSR
-from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.clocks import ManualClock
-from tests.csr_actors import CsrServiceFlow, make_serving_request
+from tests.csr_actors import SOON, CsrServiceFlow, make_serving_request
 
-SOON = 2.0  # a wait ends that soon after what it waits for
 OWN = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 SHARED = AddressStatus(address="10.0.0.77/24", link="eth1", flags=128)
 HONEST = make_facts(addresses=(OWN, SHARED))
@@ -106,7 +104,7 @@ async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(
     await flow.file_and_enrich(make_serving_request(dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
     clock.advance(55 * 60)
     async with flow.run_csr(clock=clock):
-        await flow.wait_for_decision("csr-1", "denied", seconds=RETRY_SECONDS / 2)
+        await flow.wait_for_decision("csr-1", "denied", seconds=SOON)
 
 
 async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrServiceFlow, clock: ManualClock):

@@ -20,16 +20,14 @@ from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.kube.errors import Unreachable
 from libs.common.observability import metrics
 from services.csr.core.pending_requests import BURST
-from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixtures
 from tests.clocks import ManualClock
-from tests.csr_actors import CsrServiceFlow, make_serving_request
+from tests.csr_actors import SOON, CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
 from tests.service_flow import REFUSED
 
-SOON = 2.0  # a wait ends that soon after what it waits for
 HONEST = make_facts()
 BEFORE = make_node("old-1", uid="uid-old", ip="10.0.0.5")
 TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
@@ -113,7 +111,7 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     await flow.publish_node_gone(BEFORE)
     async with flow.run_csr(seed=2):
         await flow.publish_leading()  # the stream's last Leading may be old: a live one is needed
-        await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
 

@@ -11,11 +11,10 @@ from services.csr.api_endpoint_watcher import (
     READ_INTERVAL_SECONDS,
     ApiEndpointWatcher,
 )
-from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_server import make_flow_fixture
 from tests.clocks import ManualClock
-from tests.csr_actors import CsrServiceFlow, InMemoryRequests, make_serving_request
+from tests.csr_actors import SOON, CsrServiceFlow, InMemoryRequests, make_serving_request
 from tests.csr_cases import API_SERVER
 
 flow = make_flow_fixture(CsrServiceFlow.open)
@@ -45,7 +44,7 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
                 stream_id=flow.stream_id, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
-        await flow.wait_for_decision("csr-next", "approved", seconds=RETRY_SECONDS / 2)
+        await flow.wait_for_decision("csr-next", "approved", seconds=SOON)
 
 
 async def test_requests_for_addresses_wait_with_the_reason_until_service_cidrs_are_known(
@@ -61,7 +60,7 @@ async def test_requests_for_addresses_wait_with_the_reason_until_service_cidrs_a
         assert (waits.outcome, "servicecidrs" in waits.reason) == ("waiting", True)
         assert any("servicecidrs" in problem for problem in csr.problems())
         await flow.publish_snapshot(service_cidrs=())
-        await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         assert not csr.problems()
     assert flow.kube.patched == ["csr-1"]
 
@@ -80,7 +79,7 @@ async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certif
         [problem] = csr.problems()
         assert "plain HTTP): requests for more than a node name wait" in problem
         flow.kube.identity = API_SERVER
-        await flow.wait_for_decision("csr-1", "approved", seconds=10.0)
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         assert not csr.problems()
 
 

@@ -6,9 +6,8 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixture
-from tests.csr_actors import CsrServiceFlow, make_serving_request
+from tests.csr_actors import SOON, CsrServiceFlow, make_serving_request
 
-SOON = 2.0  # a wait ends that soon after what it waits for
 SHARED = AddressStatus(address="10.0.0.77/24", link="eth1", flags=128)
 WEB, DB = make_node(), make_node("db-1", uid="uid-db", ip="10.0.0.9")
 CONTESTED = make_serving_request(ips=("10.0.0.77",))  # an address that no Node object names

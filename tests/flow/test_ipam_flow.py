@@ -30,13 +30,13 @@ from tests.bus_server import make_flow_fixtures
 from tests.clocks import ManualClock
 from tests.ipam_actors import (
     PODS,
+    SOON,
     IpamFlow,
     assert_disjoint,
     make_numbered_facts,
     make_numbered_node,
 )
 
-SOON = 5.0  # so soon after there is room
 TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
 
 
@@ -315,7 +315,7 @@ async def test_after_a_restart_what_was_claimed_is_found_again_and_nothing_is_gi
         clock.advance(61.0)
         await flow.publish_leading()
         await flow.join_nodes(*range(5, 10))
-        given = await flow.wait_for_pod_cidrs(*range(10), seconds=90.0)
+        given = await flow.wait_for_pod_cidrs(*range(10))
     assert_disjoint(given)
     for block in (cidr for number in range(5) for cidr in given[f"web-{number}"]):
         assert any(f'"{block}"' in data["claims.json"] for data in pages.values()), "claimed before"

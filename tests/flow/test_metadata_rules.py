@@ -107,7 +107,7 @@ async def told_of_all(
     for i, name in enumerate(names):
         if again:
             await stream.publish_node(make_node(name, uid=name, ip=f"10.0.7.{i + 1}"))
-        await stream.wait_for_enriched(name, NodeEnriched, tells(inventory), 60.0)
+        await stream.wait_for_enriched(name, NodeEnriched, tells(inventory))
 
 
 async def test_the_preferred_address_family_can_change_at_run_time(stream, talos, tmp_path):

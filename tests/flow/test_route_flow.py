@@ -319,4 +319,4 @@ async def test_by_the_token_of_another_project_nothing_is_deleted(cluster: Route
         )
         assert cluster.routes == before
         cluster.cluster.token_file.write_text(TOKEN)
-        await wait_until(lambda: cluster.routes == set(), "by the right token, the route goes", 40)
+        await wait_until(lambda: cluster.routes == set(), "by the right token, the route goes")

@@ -155,7 +155,7 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
         await nats_server.wipe()
         script.delete("n-7.example")
         script.put(make_node("after", uid="uid-after"))
-        await flow.wait_for(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
+        await flow.wait_for(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot")
         assert flow.existing() == set(script.objects)
         assert flow.existing_requests() == set(requests.objects)
         assert flow.snapshots()[-1].epoch == epoch
@@ -177,7 +177,7 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_strea
         await wait_until(lambda: watcher.problems() != (), "not ready")
         script.delete("n-3.example")
         await nats_server.restart()
-        await flow.wait_for(lambda f: f.existing() == set(script.objects), seconds=30)
+        await flow.wait_for(lambda f: f.existing() == set(script.objects))
         await flow.wait_for(
             lambda f: all(f.observed(name).observed_at > before[name] for name in script.objects),
             "everything said again",
@@ -197,7 +197,7 @@ async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
         await nats_server.restart()
         flow = WatcherFlow()
         async with flow.follow(await connect("flow")):
-            await flow.wait_for(lambda f: f.snapshots(), "a snapshot", 30)
+            await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
             assert flow.existing() == set(script.objects)
             await wait_until(lambda: watcher.problems() == (), "ready")
 
@@ -234,7 +234,7 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
             script.put(make_node("joins", uid="uid-j"))
             await flow.wait_for(lambda f: f.last("joins"))
             assert flow.epoch("joins") == 2
-        await flow.wait_for(lambda f: len(f.snapshots()) == 3, "the first leads again", 30)
+        await flow.wait_for(lambda f: len(f.snapshots()) == 3, "the first leads again")
         assert flow.leadings()[-1].holder == "a"
         assert flow.leadings()[-1].epoch == 3
         await wait_until(lambda: first.problems() == ())
@@ -311,10 +311,10 @@ async def test_a_full_stream_is_not_ready_and_says_so_until_there_is_room(connec
     script = ScriptedNodes(*(make_node(f"big-{i}", uid=f"u{i}", annotations=annotations) for i in range(400)))
     watcher = make_watcher(await connect(), script.source)
     async with run_during(watcher.run()):
-        await wait_until(lambda: any("10077" in problem for problem in watcher.problems()), "full", 30)
+        await wait_until(lambda: any("10077" in problem for problem in watcher.problems()), "full")
         for name in list(script.objects)[:150]:
             script.put(make_node(name, uid=script.objects[name].uid))
-        await wait_until(lambda: watcher.problems() == (), "room again", 60)
+        await wait_until(lambda: watcher.problems() == (), "room again")
 
 
 async def test_news_leave_at_once(connect: Connect):

@@ -76,7 +76,7 @@ async def test_a_node_that_was_deleted_while_its_leader_was_paused_is_removed_at
 ):
     script = ScriptedNodes(*nodes(3))
     async with a_ghost(connect, script) as (flow, _):
-        await flow.wait_for(lambda f: isinstance(f.last(GHOST), NodeGone), "the leader removes it", 15)
+        await flow.wait_for(lambda f: isinstance(f.last(GHOST), NodeGone), "the leader removes it")
         assert flow.epoch(GHOST) == 2
         assert flow.existing() == set(script.objects)
 

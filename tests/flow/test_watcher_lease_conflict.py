@@ -71,7 +71,7 @@ async def test_one_of_two_leaders_with_their_own_leases_waits_until_the_other_on
             assert has_conflict(first, "second")
             assert not second.problems()
         script.put(make_node("late.example", uid="uid-late"))
-        await flow.wait_for(lambda f: f.existing() == set(script.objects), "the first leads again", 60)
+        await flow.wait_for(lambda f: f.existing() == set(script.objects), "the first leads again")
         last = flow.leadings()[-1]
         assert isinstance(last, Leading)
         assert (last.holder, last.epoch > settled.epoch) == ("first", True)

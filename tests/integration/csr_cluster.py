@@ -170,4 +170,4 @@ def pids_of(services: ServiceProcesses) -> dict[str, int]:
 async def all_still_ready(services: ServiceProcesses, pids: Mapping[str, int]) -> None:
     """The same processes as at the beginning run, and say that they are ready."""
     assert pids_of(services) == pids
-    await services.wait_until_ready(seconds=10)
+    await services.wait_until_ready()

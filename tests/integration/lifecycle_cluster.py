@@ -64,7 +64,7 @@ class Cluster:
                 spec = (await self.node(name))["spec"]
                 return UNINITIALIZED_TAINT not in {taint["key"] for taint in spec.get("taints", [])}
 
-            await wait_until(usable, f"{name} usable", 60)
+            await wait_until(usable, f"{name} usable")
 
     async def replace(
         self, name: str, by: str, *, uuid: str | None = None, forgotten: bool = True, **flags: Any
@@ -161,7 +161,7 @@ class Cluster:
             told = await self.events(reason)
             return name in told
 
-        await wait_until(is_told, f"Event {reason} about {name}", 90)
+        await wait_until(is_told, f"Event {reason} about {name}")
         return told[name]
 
     async def decided(self, name: str) -> Decided:
@@ -182,7 +182,7 @@ class Cluster:
                 return False
             return said[0].outcome == outcome
 
-        await wait_until(is_said, f"{name} decided as {outcome}", 60)
+        await wait_until(is_said, f"{name} decided as {outcome}")
         return said[0]
 
     async def until_stage(self, name: str, stage: str) -> None:
@@ -194,7 +194,7 @@ class Cluster:
             event = msgspec.json.decode(message.data or b"")
             return bool(event.get("facts", {}).get("stage") == stage)
 
-        await wait_until(is_said, f"{name} is {stage}", 60)
+        await wait_until(is_said, f"{name} is {stage}")
 
     async def until_said(self, process: str, *words: str) -> None:
         """The process has logged a line with all these words."""
@@ -203,7 +203,7 @@ class Cluster:
         def said() -> bool:
             return any(all(word in line for word in words) for line in log.read_text().splitlines())
 
-        await wait_until(said, f"{process} says {words}", 60)
+        await wait_until(said, f"{process} says {words}")
 
     async def until_proving(self, name: str) -> None:
         """The first look has shown that another machine answers in that one's place."""

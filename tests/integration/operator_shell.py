@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from tests.integration.service_cluster import ApiServer, ServiceCluster
 
-_SECONDS = 60
 _PROGRESS = re.compile(r"\A[A-Z][a-z ]+ \.\.\.\n")  # shown if a command takes longer, see cli/progress.py
 
 
@@ -44,7 +44,7 @@ async def talos_ccm(home: Path, server: ApiServer, *arguments: str, **environmen
         "KUBECONFIG": str(server.kubeconfig()),
         **environment,
     }
-    async with asyncio.timeout(_SECONDS), _COMMAND_LOCK:
+    async with asyncio.timeout(HANG_SECONDS), _COMMAND_LOCK:
         return await asyncio.to_thread(_invoke, home, list(arguments), variables)
 
 

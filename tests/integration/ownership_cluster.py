@@ -99,7 +99,7 @@ async def until_blocked(cluster: Cluster, name: str) -> str:
     async def is_told() -> bool:
         return bool(await blocked(cluster, name))
 
-    await wait_until(is_told, f"{name} says what it waits for", 60)
+    await wait_until(is_told, f"{name} says what it waits for")
     return await blocked(cluster, name)
 
 

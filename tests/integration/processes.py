@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from libs.testbed.child_process import ChildProcess
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_start import start_interpreter, start_program
 from tests.bus_actors import wait_until
@@ -58,7 +58,7 @@ class Process(NamedTuple):
         """Return once its log has these words."""
         await wait_until(lambda: words in self.log_text(), f"{words!r} in the log")
 
-    async def ends(self, seconds: float = 30) -> int:
+    async def ends(self, seconds: float = HANG_SECONDS) -> int:
         """Its exit status."""
         async with asyncio.timeout(seconds):
             return await self.child.wait()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
@@ -64,7 +65,7 @@ class ServiceCluster:
         """Every Node as the API server returns it."""
         return list((await self.kubelets.request("GET", "/api/v1/nodes")).body["items"])
 
-    async def wait_until_initialized(self, count: int, seconds: float = 30.0) -> None:
+    async def wait_until_initialized(self, count: int, seconds: float = HANG_SECONDS) -> None:
         """Return once there are that many Nodes and none has the uninitialized taint."""
 
         async def are_initialized() -> bool:

@@ -101,10 +101,10 @@ async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_wh
     second = await start_services("second", **MEMORY)
     assert "standing by, another replica leads" in second.children["all-in-one"].log.read_text()
     await kubelets.join(SimKubelet.of_machine(before))
-    await wait_until(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
+    await wait_until(lambda: _initialized(kubelets, before.name), "initialized by the first")
     await first.children["all-in-one"].stop(30)
     await kubelets.join(SimKubelet.of_machine(after))
-    await wait_until(lambda: _initialized(kubelets, after.name), "initialized by the second", 30)
+    await wait_until(lambda: _initialized(kubelets, after.name), "initialized by the second")
     assert "[+]labeler ok" in await second.fetch_page("all-in-one", "/readyz?verbose")
     for machine in (before, after):
         await kubelets.delete_node(machine.name)
@@ -128,7 +128,7 @@ async def test_observe_only_writes_nothing_to_kubernetes_and_logs_what_it_would_
     services = await start_services(all_in_one=True, flags=["--observe-only", "--v=4"])
     await kubelets.join(SimKubelet.of_machine(machine))
     child = services.children["all-in-one"]
-    await wait_until(lambda: _decided(child.log, machine.name), "the labeler has decided", 30)
+    await wait_until(lambda: _decided(child.log, machine.name), "the labeler has decided")
     await child.stop(30)  # whose end must write nothing either: no Lease is released
     verbs = Counter(
         {r.verb: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith("talos-ccm")}

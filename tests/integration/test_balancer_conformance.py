@@ -73,7 +73,7 @@ async def test_beside_kubernetes_own_controller_a_service_of_a_class_leaves_no_l
         await wait_until(lambda: has_event(cluster, "theirs", "DeletedLoadBalancer"), "theirs is deleted")
         assert await cluster.find_service("paid") is not None
         cluster.cloud.faults.clear()
-        await cluster.wait_for_end("paid", seconds=60.0)
+        await cluster.wait_for_end("paid")
 
 
 async def has_event(cluster: BalancerCluster, name: str, reason: str) -> bool:

@@ -173,7 +173,7 @@ async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_i
     await services.wait_until_ready()
     honest = SimKubelet.of_machine(machines.get_machine("honest"))
     await kubelets.join(honest)
-    outcome = await kubelets.wait_for_outcome(await kubelets.request_certificate(honest), seconds=30)
+    outcome = await kubelets.wait_for_outcome(await kubelets.request_certificate(honest))
     assert names_in(outcome) == (["honest"], list(honest.ips))
     assert not (await state_of(kubelets, pending)).conditions
     await all_still_ready(services, pids)
@@ -184,4 +184,4 @@ async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_i
         services.restart(name)
     await services.wait_until_ready()
     again = await kubelets.request_certificate(honest)
-    assert (await kubelets.wait_for_outcome(again, seconds=30)).certificate
+    assert (await kubelets.wait_for_outcome(again)).certificate

@@ -59,7 +59,7 @@ class Filed:
                 continue
             self.requests[name] = case
             if case.expected in FINAL:
-                await self.kubelets.wait_for_outcome(name, seconds=30)
+                await self.kubelets.wait_for_outcome(name)
             elif case.expected == "wait":
                 await self._waits(name, case)
 
@@ -91,7 +91,7 @@ class Filed:
 async def honest(kubelets: KubeletFleet, name: str, ip: str) -> None:
     """That node gets what is its own, whatever web-1's machine says of itself."""
     request = await kubelets.request_certificate(SimKubelet(name=name, ips=(ip,)))
-    outcome = await kubelets.wait_for_outcome(request, seconds=30)
+    outcome = await kubelets.wait_for_outcome(request)
     assert outcome.certificate, (name, outcome)
     assert names_in(outcome) == ([name], [ip])
 

@@ -18,8 +18,8 @@ import pytest
 
 from cli.doctor.command import CHECK_NAMES
 from libs.common.contract.services import CONSOLE_PORT
+from libs.testbed.child_process import HANG_SECONDS
 
-_SECONDS = 90
 _ROOT = Path(__file__).parents[2]
 _STAYS = "The cluster runs until Ctrl-C"
 
@@ -45,7 +45,7 @@ class Demo:
         return self._said.read_text()
 
     def says(self, words: str) -> None:
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while words not in self.said():
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
@@ -53,7 +53,7 @@ class Demo:
 
     def ends(self, status: int) -> str:
         """Wait for its end, see that nothing stays behind, return what it said."""
-        assert self.process.wait(_SECONDS) == status, self.said()
+        assert self.process.wait(HANG_SECONDS) == status, self.said()
         assert "Traceback" not in self.said()
         assert list(self.files.iterdir()) == []
         assert self.processes() == {}
@@ -129,7 +129,7 @@ def run(demo: Demo, command: str) -> subprocess.CompletedProcess[str]:
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
@@ -219,7 +219,7 @@ def _next_demo(files: Path) -> str:
         cwd=_ROOT,
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=HANG_SECONDS,
         check=True,
     )
     return ran.stdout
@@ -256,7 +256,7 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
 
 
 def _until_told(demo: Demo, command: str, words: str) -> str:
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while words not in (said := run(demo, command).stdout):
         assert time.monotonic() < deadline, said
     return said

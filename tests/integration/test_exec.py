@@ -29,7 +29,7 @@ async def kubelet(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncI
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
         return (await kubelets.request("GET", path)).status == 200
 
-    await wait_until(has_account, "the controller manager has made the service account", 60)
+    await wait_until(has_account, "the controller manager has made the service account")
     certificate, key = control_plane.issue_serving_certificate("exec-kubelet", ["127.0.0.1"])
     async with ExecKubelet.start("exec-kubelet", certificate, key, kubelets) as running:
         await running.run_pod(kubelets, namespace=NAMESPACE, name="shell", container="shell", env=ENV)
@@ -104,7 +104,7 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
         return ran.exit_status == 0
 
     if len(verbs) == 2:
-        await wait_until(allowed, "the RBAC change is applied", 60)
+        await wait_until(allowed, "the RBAC change is applied")
     else:
         assert not await allowed()
     await api.close()

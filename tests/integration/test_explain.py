@@ -18,7 +18,6 @@ from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster, assert_refused
 from tests.integration.service_cluster import MEMORY, ServiceCluster, run_services
 
-_SECONDS = 60
 ONE, TWO, THREE = (make_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
 
 HEAD = make_machine("asks-head", "10.231.255.1", control_plane=True)  # which reports the Service networks
@@ -92,7 +91,7 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, requests:
             expected = [["Approved"], ["Denied"], ["Denied"], [], [], ["Approved"]]
             return [conditions[name] for name in names] == expected
 
-        await wait_until(as_explained, "csr decides as explained", _SECONDS)
+        await wait_until(as_explained, "csr decides as explained")
     after = await requests.explained(names[1])
     assert (after["state"], after["decision"]) == ("denied", before[names[1]]["decision"])
     assert after["conditions"][0]["message"] == before[names[1]]["decision"]["reason"]

@@ -143,7 +143,7 @@ async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(
         return queue.pending == 0 and queue.acknowledged_at is not None and there["labeler"] is True
 
     async with run_during(labeler.consume(durable, handle, in_flight=4)):
-        await wait_until(labeler_is_seen, "labeler is there", 30)
+        await wait_until(labeler_is_seen, "labeler is there")
 
 
 async def test_dead_letters_are_seen_with_their_reason(
@@ -188,7 +188,7 @@ async def test_a_stream_that_is_not_there_is_a_finding_and_a_nats_that_is_not_th
         found = await query_nats(nats.nats_access("reader"))
         return isinstance(found, FlowSnapshot) and found.stream is None
 
-    await wait_until(no_stream, "NATS is there and the stream is not", 30)
+    await wait_until(no_stream, "NATS is there and the stream is not")
     nowhere = NatsAccess(servers=("nats://127.0.0.1:1",), service="reader")
     unknown = await query_nats(nowhere)
     assert isinstance(unknown, FlowUnavailable)

@@ -18,6 +18,7 @@ from cli.demo.demo_options import DemoOptions
 from cli.doctor.command import CHECK_NAMES
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
 from libs.common.contract.services import DEFAULT_SERVICES, DURABLES, IPAM, NAMED_SERVICES
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import MERGE, SimKubelet
 from libs.testbed.machine_fleet import make_machine
 from libs.testbed.service_permissions import RBAC, get_collection_path
@@ -30,7 +31,6 @@ PREFIX = "talos-ccm"
 CONFIG = f"/api/v1/namespaces/kube-system/configmaps/{PREFIX}"
 LABELER = f"/apis/apps/v1/namespaces/kube-system/deployments/{PREFIX}-labeler"
 ALL_OK = f"{len(CHECK_NAMES)} ok, 0 wrong, 0 unknown"
-_SECONDS = 60
 
 
 @dataclass
@@ -85,7 +85,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ins
         async def is_well() -> bool:
             return (await running.run("doctor")).status == 0
 
-        await wait_until(is_well, "all services take part", _SECONDS)
+        await wait_until(is_well, "all services take part")
         yield running
 
 
@@ -176,7 +176,7 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
         found = await cluster.tell("status")
         return any(one["blocked"] for one in found["nodes"]["uninitialized"])
 
-    await wait_until(is_blocked, "the condition of the silent Node says why", _SECONDS)
+    await wait_until(is_blocked, "the condition of the silent Node says why")
     silent, plain = stuck
     why = {one["name"]: one["why"] for one in found["nodes"]["uninitialized"]}
     assert why.keys() == {silent, plain}
@@ -201,7 +201,7 @@ async def test_watched_without_a_terminal_each_look_is_appended_until_ctrl_c(clu
     )
     assert process.stdout is not None
     said = b""
-    async with asyncio.timeout(2 * _SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while said.count(b"--- ") < 2 and (line := await process.stdout.readline()):
             said += line
         process.send_signal(signal.SIGINT)
@@ -229,7 +229,7 @@ async def test_what_ipam_gave_is_told_as_it_is_and_nothing_is_written(simulated_
     async def served() -> bool:
         return sum("podCIDRs" in node["spec"] for node in await simulated_cluster.list_nodes()) == COUNT
 
-    await wait_until(served, "all have pod CIDRs", _SECONDS)
+    await wait_until(served, "all have pod CIDRs")
     allocated = Cluster.of("node", simulated_cluster)
     mark = allocated.server.audit_mark()
     said = await allocated.run("status", "ipam", *AS_IPAM, "--nodes")

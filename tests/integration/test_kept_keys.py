@@ -105,7 +105,7 @@ async def until(operator: Operator, name: str, has: Any, what: str) -> None:
     async def holds() -> bool:
         return bool(has(await operator.node(name)))
 
-    await wait_until(holds, what, 60)
+    await wait_until(holds, what)
 
 
 def is_tainted(node: Any) -> bool:
@@ -154,7 +154,7 @@ async def test_a_withheld_taint_is_told_and_set_once_by_the_printed_command(oper
     async def is_reported() -> bool:
         return bool((await operator.kubelets.request("GET", events)).body["items"])
 
-    await wait_until(is_reported, "the Event reports it", 60)
+    await wait_until(is_reported, "the Event reports it")
     await operator.kubectl(opt_in)
     await until(operator, name, is_tainted, "the labeler has set the taint")
     assert APPLY_TAINTS_ANNOTATION not in (await operator.node(name))["metadata"]["annotations"]

@@ -78,7 +78,7 @@ async def test_what_happened_while_the_server_was_dead_is_told_after_it_is_back(
         await cluster.restart_apiserver()
         await joining.join(SimKubelet(name="after"))
         await joining.delete_node("before")
-        await wait_until(lambda: follower.nodes.keys() & {"before", "after"} == {"after"}, "caught up", 30)
+        await wait_until(lambda: follower.nodes.keys() & {"before", "after"} == {"after"}, "caught up")
         assert reflector.problems() == ()
     await joining.delete_node("after")
 
@@ -241,7 +241,7 @@ async def test_a_server_that_serves_no_watch_is_not_stormed(
     server.answer = script_nodes(watches=[watch])
     started = time.monotonic()
     async with follow():
-        await wait_until(lambda: len(requests_of(server, kind)) >= 4, seconds=20)
+        await wait_until(lambda: len(requests_of(server, kind)) >= 4)
     # With the shortest pauses that jitter allows: 0.5 + 1 + 2 s between the first four.
     assert time.monotonic() - started >= 3.4
     assert len(server.requests) <= most
@@ -253,7 +253,7 @@ async def test_a_watch_that_the_server_ends_because_it_fell_behind_goes_on_at_on
     server.answer = script_nodes(watches=[stream(added(f"web-{n}", 100 + n)) for n in range(1, 9)])
     started = time.monotonic()
     async with follow() as (follower, _):
-        await wait_until(lambda: len(follower.nodes) >= 8, seconds=20)
+        await wait_until(lambda: len(follower.nodes) >= 8)
     # 0.1 s apart at least: such a server is not stormed either. After pauses of failures it would take 30 s.
     took = time.monotonic() - started
     assert took >= 0.7

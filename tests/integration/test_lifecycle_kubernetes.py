@@ -63,11 +63,11 @@ async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_sil
         async def is_clean() -> bool:
             return not await is_tainted()
 
-        await wait_until(is_tainted, "the taint of a machine that is shut down", 60)
+        await wait_until(is_tainted, "the taint of a machine that is shut down")
         await cluster.until_decided("life-down", "shutdown")
         assert SHUTDOWN not in await cluster.taints("life-lost")
         await cluster.come_back("life-down", stage="running")
-        await wait_until(is_clean, "no taint of a machine that answers", 90)
+        await wait_until(is_clean, "no taint of a machine that answers")
         assert await cluster.exists("life-lost")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
@@ -38,7 +39,7 @@ def blocked(node: dict[str, Any]) -> dict[str, Any] | None:
     return next((c for c in node["status"]["conditions"] if c["type"] == BLOCKED_CONDITION), None)
 
 
-async def until_usable(kubelets: KubeletFleet, names: Iterable[str], seconds: float = 60) -> None:
+async def until_usable(kubelets: KubeletFleet, names: Iterable[str], seconds: float = HANG_SECONDS) -> None:
     for name in names:
 
         async def usable(name: str = name) -> bool:
@@ -87,9 +88,7 @@ def writes(control_plane: ControlPlane, since: int) -> dict[tuple[str, str], int
 
 async def until_synced(control_plane: ControlPlane, since: int, nodes: int) -> None:
     """The Event is the last that is written about a joining node."""
-    await wait_until(
-        lambda: writes(control_plane, since)["create", "events"] >= nodes, "Synced events said", 60
-    )
+    await wait_until(lambda: writes(control_plane, since)["create", "events"] >= nodes, "Synced events said")
 
 
 async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(

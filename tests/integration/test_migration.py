@@ -117,7 +117,7 @@ async def looks_at_the_lease(control_plane: ControlPlane) -> None:
         asked = {r: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
         return sum(n for r, n in asked.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
 
-    await wait_until(looked, "ours looks at the Lease of another", 90)
+    await wait_until(looked, "ours looks at the Lease of another")
 
 
 async def is_initialised(kubelets: KubeletFleet, name: str) -> bool:
@@ -173,11 +173,11 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             assert not written(control_plane, since)
         renewed = (await kubelets.request("GET", LEASE)).body["spec"]["renewTime"]
 
-        await wait_until(lambda: is_initialised(kubelets, left.name), "ours goes on", 60)
+        await wait_until(lambda: is_initialised(kubelets, left.name), "ours goes on")
         assert await seconds_between_renewal_and_takeover(kubelets, renewed) < 2 * LEASE_SECONDS
-        assert (await kubelets.wait_for_outcome(certificate, seconds=30)).certificate
+        assert (await kubelets.wait_for_outcome(certificate)).certificate
         await kubelets.join(SimKubelet.of_machine(after))
-        await wait_until(lambda: is_initialised(kubelets, after.name), "and with the next one", 30)
+        await wait_until(lambda: is_initialised(kubelets, after.name), "and with the next one")
         for each in (left, after):
             await wait_until(
                 lambda n=each.name: writes_of(control_plane, since, n) == A_JOIN,  # type: ignore[misc]

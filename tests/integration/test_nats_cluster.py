@@ -17,8 +17,6 @@ from tests.bus_actors import MAX_BYTES, make_event, publish_with_headroom, wait_
 from tests.chaos.nats_servers import NatsServers, NoLeader
 from tests.integration.conftest import ConnectBus
 
-ELECTION_SECONDS = 60
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[NatsServers]:
@@ -49,7 +47,7 @@ async def wait_until_provisioned(watcher: NatsBus, *, max_bytes: int = MAX_BYTES
             return False  # the servers have not elected a leader yet
         return True
 
-    await wait_until(provision, "the stream exists", ELECTION_SECONDS)
+    await wait_until(provision, "the stream exists")
 
 
 async def wait_until_published(metadata: NatsBus, name: str) -> None:
@@ -60,7 +58,7 @@ async def wait_until_published(metadata: NatsBus, name: str) -> None:
             return False
         return True
 
-    await wait_until(publish, f"{name} is published", ELECTION_SECONDS)
+    await wait_until(publish, f"{name} is published")
 
 
 async def wait_for_leader(cluster: NatsServers, *, other_than: NatsServer | None = None) -> NatsServer:
@@ -73,7 +71,7 @@ async def wait_for_leader(cluster: NatsServers, *, other_than: NatsServer | None
             return False
         return found[0] is not other_than
 
-    await wait_until(is_found, "the stream has a leader", ELECTION_SECONDS)
+    await wait_until(is_found, "the stream has a leader")
     return found[0]
 
 
@@ -103,7 +101,7 @@ async def test_a_killed_or_paused_leader_is_replaced_and_a_wiped_follower_gets_t
     leader = await wait_for_leader(cluster)
     wiped = next(server for server in cluster.servers if server is not leader)
     await wiped.wipe()
-    await wait_until(lambda: any(wiped.store.rglob("*.blk")), "the follower has the stream", ELECTION_SECONDS)
+    await wait_until(lambda: any(wiped.store.rglob("*.blk")), "the follower has the stream")
     await wait_until_published(metadata, "follower-wiped")
     for name in ("leader-killed", "leader-paused", "follower-wiped"):
         last = await watcher.get_last(subject_of(make_event(name)))

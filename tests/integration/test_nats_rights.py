@@ -95,17 +95,17 @@ async def join_with_certificates(cluster: ServiceCluster, *, first: int) -> None
     kubelets = cluster.kubelets
     names = [await kubelets.request_certificate(SimKubelet.of_machine(machine)) for machine in some]
     for name in names:
-        assert (await kubelets.wait_for_outcome(name, seconds=60)).certificate
+        assert (await kubelets.wait_for_outcome(name)).certificate
 
 
 async def wait_for_pod_cidrs(cluster: ServiceCluster, count: int) -> None:
     """Return once that many Nodes are initialized and each has pod CIDRs."""
-    await cluster.wait_until_initialized(count, 60)
+    await cluster.wait_until_initialized(count)
 
     async def have_pod_cidrs() -> bool:
         return all(node["spec"].get("podCIDRs") for node in await cluster.list_nodes())
 
-    await wait_until(have_pod_cidrs, f"{count} Nodes have pod CIDRs", 60)
+    await wait_until(have_pod_cidrs, f"{count} Nodes have pod CIDRs")
 
 
 async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(

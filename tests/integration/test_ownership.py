@@ -68,7 +68,7 @@ async def until_served(cluster: Cluster, machines: dict[str, SimMachineFacts]) -
     async def all_have_some() -> bool:
         return all(["podCIDR" in (await cluster.node(name))["spec"] for name in names])
 
-    await wait_until(all_have_some, "pod CIDRs", 60)
+    await wait_until(all_have_some, "pod CIDRs")
     return [(await cluster.node(name))["spec"]["podCIDR"] for name in names]
 
 
@@ -92,9 +92,7 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
         requests = await requested(cluster, nobodys, *(machines["cloud"] for machines in teams.values()))
         blocks = [block for machines in teams.values() for block in await until_served(cluster, machines)]
         for team in teams:
-            assert (
-                await cluster.kubelets.wait_for_outcome(requests[f"two-{team}-cloud"], seconds=60)
-            ).certificate
+            assert (await cluster.kubelets.wait_for_outcome(requests[f"two-{team}-cloud"])).certificate
             await cluster.replace(f"two-{team}-gone", by=f"two-{team}-next", labels={"team": team})
         await cluster.until_deleted("two-a-gone", "two-b-gone")  # each by the lifecycle that it belongs to
         await cluster.until_usable("two-a-next", "two-b-next")
@@ -134,7 +132,7 @@ async def until_shut_down_and_gone(cluster: Cluster, native: NativeCcm, name: st
     async def is_tainted() -> bool:
         return SHUTDOWN in await cluster.taints(name)
 
-    await wait_until(is_tainted, f"{name} is tainted", 60)
+    await wait_until(is_tainted, f"{name} is tainted")
     native.terminate(name)
     await cluster.until_deleted(name)
 
@@ -166,7 +164,7 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
         }
         for machine in metals:
             assert (await provider_id(cluster, machine.name)).startswith("talos://")
-        assert (await cluster.kubelets.wait_for_outcome(requests[metals[0].name], seconds=60)).certificate
+        assert (await cluster.kubelets.wait_for_outcome(requests[metals[0].name])).certificate
         assert await is_untouched(cluster, requests[clouds[0].name])
 
         await cluster.change(clouds[1].name, stage="shutting down")

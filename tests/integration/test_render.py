@@ -14,13 +14,13 @@ import pytest
 from cli.render.preview import diff_nodes
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import make_machine
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster
 from tests.integration.service_cluster import MEMORY, ServiceCluster, run_services
 
-_SECONDS = 60
 FIFTY = [
     make_machine(
         f"rendered-{number:02}", f"10.230.0.{number}", platform="hcloud" if number <= 20 else "metal"
@@ -166,7 +166,7 @@ async def until_as_predicted(operator: Cluster, before: dict[str, Node], told: A
         return not differing
 
     try:
-        await wait_until(as_predicted, "as predicted", _SECONDS)
+        await wait_until(as_predicted, "as predicted")
     except AssertionError:
         assert differing == {name: predicted.get(name, []) for name in differing}
         raise
@@ -216,10 +216,10 @@ async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(ope
             calls = await operator.machines.count_calls()
             return process.returncode is not None or any(call.node for call in calls)
 
-        await wait_until(is_asking, "the machine is asked", _SECONDS)
+        await wait_until(is_asking, "the machine is asked")
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             out, err = await process.communicate()
         if process.returncode == 2 and b"in time" in err:
             return False
@@ -227,4 +227,4 @@ async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(ope
         assert err in (b"", b"Reading the nodes ...\n")
         return True
 
-    await wait_until(interrupted, "the interrupt came in time", 2 * _SECONDS)
+    await wait_until(interrupted, "the interrupt came in time")

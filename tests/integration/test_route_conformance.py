@@ -147,7 +147,7 @@ class ConformanceRun:
             return await self.list_outcomes() == expected
 
         try:
-            await wait_until(are_expected, "the outcomes", 90)  # ours repeats a refused write after a pause
+            await wait_until(are_expected, "the outcomes")  # ours repeats a refused write after a pause
         except AssertionError:
             return await self.list_outcomes()
         await self.settle(number)

@@ -52,7 +52,7 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
         writes = [asyncio.create_task(kube.patch_node(f"n-{i}", [])) for i in range(2 * CONNECTIONS)]
         await wait_until(lambda: asked("PATCH") == CONNECTIONS, "every connection is taken")
         async with run_during(make_watcher(bus, kube=kube, observe_only=True).run()), flow.follow(bus):
-            await flow.wait_for(lambda f: f.existing() == {"web-1"}, "the Node", seconds=20.0)
+            await flow.wait_for(lambda f: f.existing() == {"web-1"}, "the Node")
             await wait_until(lambda: asked("GET") == 6, "a list and a watch of each kind")
         assert not any(write.done() for write in writes)
         for write in writes:
@@ -133,6 +133,6 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
                 )
             await wait_until(lambda: len(server.requests) >= 20, "writes hang")
             await bus.publish(msgspec.structs.replace(make_unreachable(sad), stream_id=stream_id))
-            await wait_until(lambda: bool(said), "the Node says what it waits for", 30.0)
+            await wait_until(lambda: bool(said), "the Node says what it waits for")
             await kube.close()  # else the end waits for what hangs
         assert said[0].endswith("/status")

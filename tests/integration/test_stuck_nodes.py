@@ -22,7 +22,6 @@ from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster, CommandResult
 from tests.integration.service_cluster import open_separate
 
-_SECONDS = 90
 FILE: Final = """
 transformations:
   - name: gives what is not there
@@ -63,7 +62,7 @@ class Stuck(NamedTuple):
             )
 
         try:
-            await wait_until(says, "", _SECONDS)
+            await wait_until(says)
         except AssertionError:
             if not found:
                 raise
@@ -182,7 +181,7 @@ async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
     async def is_well() -> bool:
         return "fine" in (await stuck.explain("fine")).out.splitlines()[0]
 
-    await wait_until(is_well, "the Node is reported as fine", _SECONDS)
+    await wait_until(is_well, "the Node is reported as fine")
     told = (await stuck.explain("fine")).out
     assert "  labeler     taint removed\n" in told
 
@@ -198,7 +197,7 @@ async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
         yield
     finally:
         stuck.services.restart(service)
-        await stuck.services.wait_until_ready(_SECONDS)
+        await stuck.services.wait_until_ready()
 
 
 async def test_a_service_does_not_run(stuck: Stuck):
@@ -248,7 +247,7 @@ async def test_nats_does_not_run(stuck: Stuck):
         )
     finally:
         await stuck.nats.restart()
-        await stuck.services.wait_until_ready(_SECONDS)
+        await stuck.services.wait_until_ready()
 
 
 async def test_the_certificate_for_talos_has_expired(stuck: Stuck):

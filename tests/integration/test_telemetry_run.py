@@ -83,18 +83,18 @@ async def told(
         await machines.put_machines(first)
         await kubelets.join(SimKubelet.of_machine(first))
         csr = await kubelets.request_certificate(SimKubelet.of_machine(first))
-        await kubelets.wait_for_outcome(csr, seconds=60)
-        await cluster.wait_until_initialized(1, 120)
+        await kubelets.wait_for_outcome(csr)
+        await cluster.wait_until_initialized(1)
         await cluster.join(*fleet)
-        await cluster.wait_until_initialized(1 + FLEET, 120)
+        await cluster.wait_until_initialized(1 + FLEET)
         await machines.delete_machines(first.id)
-        await wait_until(lambda: is_kept(services), "lifecycle has looked at it", 90)
-        await wait_until(lambda: is_exported(collector, csr), "both journeys are exported", 60)
+        await wait_until(lambda: is_kept(services), "lifecycle has looked at it")
+        await wait_until(lambda: is_exported(collector, csr), "both journeys are exported")
         # The labeler's writes are observed later, together with other changes.
-        await wait_until(lambda: len(list_node_observations(collector)) > 1, "a second observation", 60)
-        await wait_until(lambda: counts_the_fleet(services), "the watcher has counted all Nodes", 60)
+        await wait_until(lambda: len(list_node_observations(collector)) > 1, "a second observation")
+        await wait_until(lambda: counts_the_fleet(services), "the watcher has counted all Nodes")
         pages = {name: await open_metrics(port) for name, port in services.ports.items()}
-        await wait_until(lambda: named_in(pages) <= exported(collector), "what buckets name is exported", 60)
+        await wait_until(lambda: named_in(pages) <= exported(collector), "what buckets name is exported")
         yield TelemetryRun(
             collector, csr, pages, {name: lines_of(services, name) for name in services.children}
         )

@@ -70,10 +70,10 @@ async def test_a_leader_that_alone_is_cut_off_steps_down_for_a_standby_that_is_n
             seen.update((*cut_off.problems(), *standby.problems()))
             return leading.done()
 
-        await wait_until(tell, "it steps down", 40)
+        await wait_until(tell, "it steps down")
         with pytest.raises(LeadershipLost, match="stepped down"):
             await leading
-        await flow.wait_for(lambda f: f.leadings()[-1].holder == "standby", "the standby leads", 30)
+        await flow.wait_for(lambda f: f.leadings()[-1].holder == "standby", "the standby leads")
         await flow.wait_for(lambda f: f.snapshots()[-1].epoch > 1)
         assert any("NATS does not answer this leader" in problem for problem in seen)
         assert any("cut-off holds the Lease and has published nothing" in problem for problem in seen)
@@ -110,7 +110,7 @@ async def test_the_lease_stays_while_nats_is_down_for_everybody(
         await wait_until(lambda: asyncio.get_running_loop().time() - down > 2 * LEASE_SECONDS)
         assert not running.done()
         await nats_server.restart()
-        await flow.wait_for(lambda f: len(f.opened) > opened and f.leadings(), "it goes on", 30)
+        await flow.wait_for(lambda f: len(f.opened) > opened and f.leadings(), "it goes on")
         lease = await the_lease(kubelets)
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("leader", before)
         assert STANDBY_REPORT_ANNOTATION not in lease["metadata"].get("annotations", {})

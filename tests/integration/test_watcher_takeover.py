@@ -106,7 +106,7 @@ async def test_a_killed_leader_is_replaced_within_the_lease_duration_and_the_dea
     tmp_path: Path, world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
     async with a_watcher_process(tmp_path, world) as first:
-        await flow.wait_for(lambda f: f.snapshots(), "the first leads", 30)
+        await flow.wait_for(lambda f: f.snapshots(), "the first leads")
         assert set(joined) <= flow.existing()
         old = flow.uid(joined[1])
         standby = await world.watcher("standby")
@@ -128,7 +128,7 @@ async def test_a_frozen_leader_that_thaws_after_it_was_replaced_ends_and_changes
     tmp_path: Path, world: World, flow: WatcherFlow, joined: list[str]
 ):
     async with a_watcher_process(tmp_path, world) as frozen:
-        await flow.wait_for(lambda f: f.snapshots(), "the first leads", 30)
+        await flow.wait_for(lambda f: f.snapshots(), "the first leads")
         async with run_during((await world.watcher("standby")).run()):
             frozen.pause()
             await flow.wait_for(lambda f: len(f.snapshots()) == 2, "the standby has taken over")

@@ -52,7 +52,7 @@ async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Obse
     await watched.cluster.until_usable(*names)
     for name in names:
         request = await watched.ask_for_certificate(name)
-        assert (await watched.kubelets.wait_for_outcome(request, seconds=60)).certificate
+        assert (await watched.kubelets.wait_for_outcome(request)).certificate
 
     async def longest_for_is_over() -> bool:
         alerts = await watched.prometheus.list_alerts()
@@ -60,7 +60,7 @@ async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Obse
         samples = await watched.prometheus.query('count_over_time(up{target="watcher"}[2m])')
         return samples[0].value > 20
 
-    await wait_until(longest_for_is_over, "longer than the longest `for`", 90)
+    await wait_until(longest_for_is_over, "longer than the longest `for`")
     for name in names:
         await watched.kubelets.delete_node(name)
     await watched.machines.delete_machines(*names)

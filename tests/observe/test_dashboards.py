@@ -89,7 +89,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             return {*(await painted(running)).values()} <= {"green", "blue"}
 
         try:
-            await wait_until(all_is_well, "every number is green or blue", 120)
+            await wait_until(all_is_well, "every number is green or blue")
         except AssertionError as error:
             raise AssertionError(f"{error}: {await painted(running)}") from error
         await running.break_much()
@@ -151,7 +151,7 @@ async def test_the_root_span_has_the_attribute_that_the_node_journey_searches_fo
             if pair.key == "k8s.node.name"
         }
 
-    await wait_until(lambda: "seen-11" in begun(), "the journey of seen-11", 60)
+    await wait_until(lambda: "seen-11" in begun(), "the journey of seen-11")
     assert fleet.collector.services["watch event"] == "watcher", "Jaeger searches by this service"
 
 

@@ -82,7 +82,7 @@ class AttackedCluster:
             decided = await self.get_decision(service, kind, name)
             return decided is not None and text in f"{decided.outcome}: {decided.reason}"
 
-        await wait_until(is_made, f"{service} decides {text!r} about {name}", 60)
+        await wait_until(is_made, f"{service} decides {text!r} about {name}")
 
     async def wait_until_initialized(self, name: str) -> dict[str, Any]:
         """The Node, once it has no uninitialized taint and has a providerID."""
@@ -94,7 +94,7 @@ class AttackedCluster:
             taints = [taint["key"] for taint in node["spec"].get("taints", [])]
             return UNINITIALIZED_TAINT not in taints and bool(node["spec"].get("providerID"))
 
-        await wait_until(is_initialized, f"{name} is initialized", 60)
+        await wait_until(is_initialized, f"{name} is initialized")
         return node
 
     async def wait_until_blocked(self, name: str, reason: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class AttackedCluster:
             found = [each for each in node["status"]["conditions"] if each["type"] == BLOCKED_CONDITION]
             return any(each["reason"] == reason for each in found)
 
-        await wait_until(is_blocked, f"{name} is blocked: {reason}", 60)
+        await wait_until(is_blocked, f"{name} is blocked: {reason}")
         assert UNINITIALIZED_TAINT in {taint["key"] for taint in node["spec"]["taints"]}
         assert "providerID" not in node["spec"]
         return node
@@ -120,7 +120,7 @@ class AttackedCluster:
             found[:] = [each["message"] for each in (await self.kubelets.request("GET", path)).body["items"]]
             return bool(found)
 
-        await wait_until(is_there, f"Event {reason} about {name}", 60)
+        await wait_until(is_there, f"Event {reason} about {name}")
         return found[0]
 
     async def let_honest_nodes_join(self, *, least: int, attack: "asyncio.Future[Any]") -> None:
@@ -145,8 +145,8 @@ class AttackedCluster:
         async def has_pod_cidr() -> bool:
             return bool((await self.get_node(kubelet.name))["spec"].get("podCIDRs"))
 
-        await wait_until(has_pod_cidr, f"{kubelet.name} has a pod CIDR", 60)
-        outcome = await self.kubelets.wait_for_outcome(request, seconds=60)
+        await wait_until(has_pod_cidr, f"{kubelet.name} has a pod CIDR")
+        outcome = await self.kubelets.wait_for_outcome(request)
         assert outcome.certificate, (kubelet.name, outcome)
         return node
 

@@ -95,7 +95,7 @@ class Attacker:
         """File an honest request and wait until it is issued."""
         own = SimKubelet(name=self.name, ips=self.twin.ips)
         request = await self.cluster.kubelets.request_certificate(own)
-        assert (await self.cluster.kubelets.wait_for_outcome(request, seconds=60)).certificate
+        assert (await self.cluster.kubelets.wait_for_outcome(request)).certificate
 
     async def file_case(self, name: str) -> tuple[CsrCase, str]:
         """File the request of that case; "" if the API server rejects it, as the case expects."""
@@ -106,7 +106,7 @@ class Attacker:
 
     async def is_denied(self, request: str, text: str) -> None:
         """Wait until csr denies the request for that reason."""
-        outcome = await self.cluster.kubelets.wait_for_outcome(request, seconds=60)
+        outcome = await self.cluster.kubelets.wait_for_outcome(request)
         assert text in outcome.conditions["Denied"]["message"], outcome
         assert not outcome.certificate
 

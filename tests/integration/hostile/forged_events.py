@@ -47,7 +47,7 @@ async def _wait_for_resync(keys: StolenKeys) -> None:
         last = await keys.cluster.bus.get_last(SNAPSHOT)
         return last is not None and (before is None or last.sequence > before.sequence)
 
-    await wait_until(is_complete, "the next resync is complete", 60)
+    await wait_until(is_complete, "the next resync is complete")
 
 
 def _make_gone(seen: NodeObserved, resource_version: int) -> NodeGone:
@@ -66,7 +66,7 @@ async def invent_node(keys: StolenKeys) -> None:
         message = await keys.cluster.bus.get_last(f"{ENRICHED_NODE}.ghost")
         return message is not None
 
-    await wait_until(is_withdrawn, "metadata has queried the machine", 60)
+    await wait_until(is_withdrawn, "metadata has queried the machine")
     assert (await keys.cluster.kubelets.request("GET", f"{NODES}/ghost")).status == 404
 
 
@@ -78,7 +78,7 @@ async def lead(keys: StolenKeys) -> None:
     async def is_replaced() -> bool:
         return (await keys.read_leading()).epoch > epoch
 
-    await wait_until(is_replaced, "the leader takes a higher epoch", 60)
+    await wait_until(is_replaced, "the leader takes a higher epoch")
 
 
 async def complete_snapshot(keys: StolenKeys) -> None:
@@ -148,9 +148,9 @@ async def report_false_facts(keys: StolenKeys) -> None:
     async def is_corrected() -> bool:
         return await keys.cluster.snapshot_victims() == before
 
-    await wait_until(is_forged, "the labeler writes the false zone", 60)
+    await wait_until(is_forged, "the labeler writes the false zone")
     assert (await keys.cluster.snapshot_victims())[VICTIM]["spec"] == before[VICTIM]["spec"]
-    await wait_until(is_corrected, "the labeler writes the true zone again", 60)
+    await wait_until(is_corrected, "the labeler writes the true zone again")
 
 
 def _now() -> datetime:

@@ -77,7 +77,7 @@ async def take_addresses(attacker: Attacker) -> None:
         node = await attacker.cluster.get_node(attacker.name)
         return VICTIM_IP not in {each["address"] for each in node["status"]["addresses"]}
 
-    await wait_until(is_corrected, "the addresses are its own again", 60)
+    await wait_until(is_corrected, "the addresses are its own again")
 
 
 async def announce_second_address(attacker: Attacker) -> None:
@@ -147,7 +147,7 @@ async def write_many_addresses(attacker: Attacker) -> None:
     async def is_corrected() -> bool:
         return len((await attacker.cluster.get_node(attacker.name))["status"]["addresses"]) < 10
 
-    await wait_until(is_corrected, "the addresses are its own again", 60)
+    await wait_until(is_corrected, "the addresses are its own again")
 
 
 async def announce_long_text(attacker: Attacker) -> None:

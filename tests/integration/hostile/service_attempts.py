@@ -61,7 +61,7 @@ async def fill_stream(keys: StolenKeys) -> None:
         async def has_grown() -> bool:
             return (await keys.cluster.bus.stats()).max_bytes > smallest
 
-        await wait_until(has_grown, "the stream has grown", 60)
+        await wait_until(has_grown, "the stream has grown")
         for name in stored:
             await keys.put(client, name, b"")
 
@@ -96,7 +96,7 @@ async def create_consumers(keys: StolenKeys) -> None:
         async def is_waiting() -> bool:
             return "maximum consumers" in await services.fetch_page("csr", "/readyz?verbose")
 
-        await wait_until(is_waiting, "csr reports that it cannot follow the stream", 60)
+        await wait_until(is_waiting, "csr reports that it cannot follow the stream")
         for number in taken:
             await client.request(f"$JS.API.CONSUMER.DELETE.{STREAM}.thief-{number}", seconds=10)
     await services.wait_until_ready()

@@ -59,7 +59,7 @@ class StolenKeys:
                 event.node.uid == uid for event in events if isinstance(event, NodeObserved | NodeEnriched)
             )
 
-        await wait_until(is_corrected, "the stream contains the victim again", 60)
+        await wait_until(is_corrected, "the stream contains the victim again")
 
     async def read_observed(self) -> NodeObserved:
         """The watcher's last message about the victim."""

@@ -127,7 +127,7 @@ def behaves(**faults: Any) -> CARRY:
         await attacker.cluster.machines.set_faults(attacker.name, **faults)
         await attacker.register()
         kept = attacker.cluster.honest
-        await wait_until(lambda: attacker.cluster.honest > kept + 1, "others join meanwhile", 60)
+        await wait_until(lambda: attacker.cluster.honest > kept + 1, "others join meanwhile")
         await attacker.cluster.machines.set_faults(attacker.name)
         await attacker.cluster.wait_until_initialized(attacker.name)
 

@@ -92,6 +92,6 @@ async def test_honest_nodes_got_all_that_nodes_get_meanwhile(results: Results, a
 
 async def test_no_service_ended_or_became_unready(results: Results, attacked: AttackedCluster):
     assert all(child.is_running for child in attacked.services.children.values())
-    await attacked.services.wait_until_ready(seconds=30)
+    await attacked.services.wait_until_ready()
     for child in attacked.services.children.values():
         assert "Traceback" not in child.log.read_text()

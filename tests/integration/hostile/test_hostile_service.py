@@ -38,4 +38,4 @@ async def test_the_attempt_has_its_outcome_and_the_next_node_is_served(
     await keys.cluster.let_honest_node_join()
     assert await keys.cluster.snapshot_victims() == before
     assert all(child.is_running for child in keys.cluster.services.children.values())
-    await keys.cluster.services.wait_until_ready(seconds=30)
+    await keys.cluster.services.wait_until_ready()

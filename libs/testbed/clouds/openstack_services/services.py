@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from libs.testbed.child_process import ChildProcess, wait_until
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess, wait_until
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.clouds.openstack.answers import make_keystone_error
@@ -25,7 +25,6 @@ from libs.testbed.ports import allocate_port
 
 BALANCERS: Final = "/v2.0/lbaas"
 _START_SECONDS: Final = 300.0  # 12 s on an idle machine
-_ANSWER_SECONDS: Final = 60.0
 _MEMBER: Final = "member,reader,load-balancer_member"
 
 
@@ -72,7 +71,7 @@ class OpenStackServices:
         self, service: str, method: str, path: str, body: bytes | None = None, *, project: str = ""
     ) -> Answer:
         """Send a request, which blocks. Without a project, it is one of an administrator."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[service], timeout=_ANSWER_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[service], timeout=HANG_SECONDS)
         headers = {"Content-Type": "application/json"}
         if project:
             headers |= {

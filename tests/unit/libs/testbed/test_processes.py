@@ -103,7 +103,7 @@ async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path):
     parent.kill()
     await parent.wait()
 
-    await wait_until(lambda: read_state(pid) in ("", "Z"), "dead with its parent", 20)
+    await wait_until(lambda: read_state(pid) in ("", "Z"), "dead with its parent")
 
 
 def test_no_port_of_a_process_is_handed_out_by_another_one():
