@@ -1,5 +1,6 @@
 """ipam under test: Nodes and claim pages of an API server in memory, and an ipam on a bus of its own."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -45,6 +46,8 @@ class InMemoryCluster(InMemoryEvents):
         self.fails_before: Failing = lambda verb, name: None
         self.fails_after: Failing = lambda verb, name: None  # the write is done, its answer lost
         self.watchers: Callable[[Node], Awaitable[object]] | None = None
+        self.gate = asyncio.Event()  # cleared, it holds each list of ConfigMaps
+        self.gate.set()
         self.server = IpamServer()
 
     # ---- writes and reads of the test
@@ -86,6 +89,7 @@ class InMemoryCluster(InMemoryEvents):
         self, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[Page[ConfigMap]]:
         assert namespace == CLAIM_PAGES_NAMESPACE
+        await self.gate.wait()
         self._fail(self.fails_before, "list", "configmaps")
         self.lists["configmaps"] += 1
         yield Page(items=tuple(self.pages.values()), resource_version="")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -412,11 +412,11 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
     folder.mkdir()
     late = MountedConfigMap(folder, team("red"))
     mounted.replace_text(team("red"))
-    async with (
-        ruled(flow, kube, mounted, seed=1, clock=clock) as first,
-        ruled(flow, kube, late, seed=2, clock=clock) as second,
-    ):
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(ruled(flow, kube, mounted, seed=1, clock=clock))
         await joined(flow, nodes)
+        # By its first rollout, the second one has applied its rules to the Node, too.
+        second = await stack.enter_async_context(ruled(flow, kube, late, seed=2, clock=clock))
         for labeler in (first, second):
             await wait_until_rolled_out(labeler)
         clock.advance(ROLLOUT_SECONDS + 1)
