@@ -21,6 +21,7 @@ from libs.talos.channel import TalosChannel
 from libs.talos.credentials import Credentials, CredentialStore
 from libs.talos.proto.generated import EventType
 from libs.talos.talosconfig import Endpoint
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.sim_machines.protobuf_wire import encode
@@ -74,7 +75,7 @@ def write_config_of_foreign_client(machines: MachineFleet, folder: Path) -> Path
     return config
 
 
-async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
+async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = HANG_SECONDS) -> MachineFault:
     """Why a look at that machine fails; the test fails if it does not."""
     with pytest.raises(MachineUnavailable) as unavailable:
         await api.fetch_facts(node_ip, deadline_seconds=deadline_seconds)
@@ -92,7 +93,7 @@ async def opened(
 
 async def following(signals: AsyncGenerator[WatchSnapshot | None, None]) -> WatchSnapshot | None:
     """The next signal of a watch."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         return await anext(signals)
 
 
@@ -168,7 +169,7 @@ class Conversation:
         self.channel = TalosChannel(Endpoint("server", 50000), credentials, connect_seconds=1)
         self.channel._connection._current = self.server.client
 
-    async def call(self, deadline_seconds: float = 30) -> "asyncio.Task[list[bytes]]":
+    async def call(self, deadline_seconds: float = HANG_SECONDS) -> "asyncio.Task[list[bytes]]":
         """Start a call; return when the server has the request."""
         before = len(self.server.streams)
         call = self.channel.collect("/a/B", b"request", {"node": "n"}, deadline_seconds=deadline_seconds)

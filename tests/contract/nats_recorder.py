@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from libs.testbed.child_process import HANG_SECONDS
 from tests.tcp_server import serve_tcp
 
 CREATED = "2026-03-01T11:00:00Z"
@@ -50,7 +51,7 @@ class NatsRecorder:
 
     async def until(self, body: str) -> None:
         """Until a message with that body has come; ends after 20 s."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             while not any(each["body"] == body for sent in self.sent.values() for each in sent):
                 self.arrived.clear()
                 await self.arrived.wait()

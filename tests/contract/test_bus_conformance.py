@@ -38,6 +38,7 @@ from libs.common.contract.subjects import (
     SNAPSHOT,
     subject_of,
 )
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, make_snapshot
 from tests.bus_actors import (
@@ -695,7 +696,7 @@ async def test_a_defect_in_a_follower_ends_its_following_loudly(bus: Bus):
 
     await bus.publish(make_event())
     with pytest.raises(ZeroDivisionError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await bus.follow("test", f"{FLOW}.>", Broken())
 
 

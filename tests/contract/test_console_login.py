@@ -9,6 +9,7 @@ import pytest
 from libs.common.kube.access_reviews import review_access, review_token
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet
 from tests.bus_actors import wait_until
 from tests.console_logins import KINDS, ExposedConsole, Viewer, open_viewer, run_exposed_console
@@ -82,7 +83,7 @@ async def test_a_user_with_the_rights_logs_in_sees_the_state_and_logs_out(
     async with console.follow(cookie) as stream:
         status, _, _ = await console.post("/logout", Cookie=cookie)
         assert status == 303
-        await asyncio.wait_for(stream, 20)
+        await asyncio.wait_for(stream, HANG_SECONDS)
     assert await console.get("/api/state", cookie) == 401
 
 

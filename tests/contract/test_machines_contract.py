@@ -22,6 +22,7 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
 from libs.common.contract.machine import PlatformMetadata
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
     Address,
     CallKey,
@@ -612,7 +613,7 @@ class TestConnections:
     async def test_hundreds_of_watches_fit_into_one_connection(
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        async with asyncio.timeout(30), contextlib.AsyncExitStack() as stack:
+        async with asyncio.timeout(HANG_SECONDS), contextlib.AsyncExitStack() as stack:
             opened = (stack.enter_async_context(cosi.watch(NODE, *NODENAME[:2])) for _ in range(250))
             watches = await asyncio.gather(*opened)
             await talos.change_machine(machine.id, name="web-many")
@@ -630,7 +631,7 @@ class TestConnections:
             http2.ping(number.to_bytes(8))
         writer.write(http2.data_to_send())
         goodbye: list[ConnectionTerminated] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while not goodbye and (data := await reader.read(65536)):
                 goodbye += [e for e in http2.receive_data(data) if isinstance(e, ConnectionTerminated)]
         writer.close()

@@ -13,6 +13,7 @@ import uvloop
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.pki import CertificateAuthority
 from tests.bus_actors import wait_until
 from tests.contract.nats_recorder import NatsRecorder
@@ -26,7 +27,7 @@ _GREETING = b'INFO {"server_id":"A","version":"2.11.0","headers":true,"max_paylo
 async def connected(port: int, *, ca_file: Path | None = None) -> AsyncIterator[Connection]:
     server = f"nats://127.0.0.1:{port}"
     access = NatsAccess(servers=(server,), service="watcher", tls_ca_file=ca_file)
-    connection = await Connection.open(access, server, seconds=5.0, on_violation=lambda text: None)
+    connection = await Connection.open(access, server, seconds=HANG_SECONDS, on_violation=lambda text: None)
     try:
         yield connection
     finally:
@@ -55,7 +56,7 @@ async def test_a_round_trip_is_behind_all_that_was_sent_before():
         recorder.commands.clear()
         await connection.send("talosccm.v1.first", b"1")
         await connection.send("talosccm.v1.second", b"2")
-        await connection.round_trip(5.0)
+        await connection.round_trip(HANG_SECONDS)
         publishes = [command for command in recorder.commands if command in {"PUB", "PING"}]
         assert publishes[:2] == ["PUB", "PUB"]
         assert recorder.sent.keys() >= {"talosccm.v1.first", "talosccm.v1.second"}
@@ -64,7 +65,7 @@ async def test_a_round_trip_is_behind_all_that_was_sent_before():
 async def test_an_inbox_is_drained_only_when_the_server_knows_of_its_end():
     async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
         inbox = await connection.open_inbox(lambda message: None)
-        await connection.round_trip(5.0)
+        await connection.round_trip(HANG_SECONDS)
         recorder.commands.clear()
         await connection.drain(inbox)
         assert recorder.commands[:2] == ["UNSUB", "PING"]
@@ -82,10 +83,10 @@ async def test_an_inbox_is_drained_only_when_the_server_knows_of_its_end():
 )
 async def test_a_connection_that_the_server_ends_is_lost_at_once_with_the_reason(sent: bytes, reason: str):
     async with scripted(sent) as port, connected(port) as connection:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(12):  # sooner than by a ping without an answer
             assert reason in (await connection.closed).lower()
         with pytest.raises(BusError):
-            await connection.request("talosccm.v1.x", seconds=5.0)
+            await connection.request("talosccm.v1.x", seconds=HANG_SECONDS)
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -113,7 +114,7 @@ async def _connect_past_a_forged_error(tmp_path: Path) -> None:
                 writer.write(b"PONG\r\n")
 
     async with serve_tcp(serve) as port, connected(port, ca_file=tmp_path / "ca.pem") as connection:
-        await connection.round_trip(5.0)
+        await connection.round_trip(HANG_SECONDS)
         assert connection.server_certificate_not_after is not None
 
 
@@ -143,7 +144,7 @@ async def test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_requ
         url = f"tls://127.0.0.1:{port}"
         access = NatsAccess(servers=(url,), service="watcher")
         with pytest.raises(BusError):
-            await Connection.open(access, url, seconds=5.0, on_violation=lambda text: None)
+            await Connection.open(access, url, seconds=HANG_SECONDS, on_violation=lambda text: None)
         await wait_until(lambda: bool(received))
     assert received == [b""]
 
@@ -161,7 +162,7 @@ async def _lose_with_unsent_messages() -> None:
                 await connection.send("any", bytes(100_000))
             await asyncio.sleep(0)
         assert connection.closed.result()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(HANG_SECONDS):
             await connection.abort("the end")
 
 
@@ -183,7 +184,7 @@ async def test_a_name_of_a_header_that_would_be_another_header_is_rejected(name:
 async def test_the_value_of_a_header_stays_one_header(value: str):
     async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
         await connection.send("subject", headers={"a": value})
-        await connection.round_trip(5.0)
+        await connection.round_trip(HANG_SECONDS)
         [message] = recorder.sent["subject"]
         assert [line.partition(":")[0] for line in message["headers"]] == ["NATS/1.0", "a"]
 
@@ -197,9 +198,9 @@ async def test_nothing_is_sent_after_the_end():
 
 async def test_the_end_of_the_connection_ends_a_wait_for_an_answer_to_a_ping():
     async with scripted() as port, connected(port) as connection:
-        waiting = asyncio.create_task(connection.round_trip(60.0))
+        waiting = asyncio.create_task(connection.round_trip(10 * HANG_SECONDS))
         await asyncio.sleep(0)
         await connection.abort("the end")
         with pytest.raises(BusError, match="ping"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_SECONDS):
                 await waiting

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from libs.common.login.sessions import CHECK_SECONDS, LIFETIME_SECONDS, UNCHECKED_SECONDS
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
@@ -133,7 +134,7 @@ async def test_a_session_ends_with_its_lifetime(setting: Setting):
     _, cookie = await setting.console.log_in(setting.viewer.token)
     async with setting.console.follow(cookie) as stream:
         setting.console.clock.advance(LIFETIME_SECONDS)
-        await asyncio.wait_for(stream, 20)
+        await asyncio.wait_for(stream, HANG_SECONDS)
     assert await setting.console.get("/api/state", cookie) == 401
 
 
@@ -157,7 +158,7 @@ async def test_a_session_outlives_a_restart_of_the_api_server_and_shows_nothing_
         assert await console.get("/api/state", cookie) == 200
         async with console.follow(cookie) as stream:
             console.clock.advance(UNCHECKED_SECONDS)
-            await asyncio.wait_for(stream, 20)
+            await asyncio.wait_for(stream, HANG_SECONDS)
         assert await console.get("/api/state", cookie) == 503
 
     async def is_back() -> bool:
@@ -228,7 +229,7 @@ async def test_a_form_that_never_arrives_ends_the_connection(setting: Setting, t
     head = (f"Host: {HOST}", f"Origin: {ORIGIN}", "Content-Length: 100")
     form = "Content-Type: application/x-www-form-urlencoded"
     writer.write("\r\n".join(("POST /login HTTP/1.1", *head, form, "", "token=")).encode())
-    answer = await asyncio.wait_for(reader.read(), 30)
+    answer = await asyncio.wait_for(reader.read(), HANG_SECONDS)
     assert answer.startswith(b"HTTP/1.1 408 ")
     writer.close()
 

@@ -13,6 +13,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import DEAD_LETTERS, OBSERVED_NODE
 from libs.common.kube.errors import Forbidden, Invalid
 from libs.common.observability import metrics
+from libs.testbed.child_process import HANG_SECONDS
 from services.labeler.core.own_writes import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService
 from tests.builders import make_facts, make_node
@@ -184,7 +185,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
         before = len(kube.list_patches())
         kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
         mounted.replace_text(team("red"))
-        await asyncio.wait_for(held.wait(), 30)
+        await asyncio.wait_for(held.wait(), HANG_SECONDS)
         red = labeler._config_reloader.current()
         mounted.replace_text(team("blue"))
         await wait_until(lambda: labeler._config_reloader.current() is not red, "the second change is read")
@@ -449,7 +450,7 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         async with ruled(flow, kube, mounted) as labeler:
             await joined(flow, nodes)
             await wait_until_rolled_out(labeler)

@@ -14,6 +14,7 @@ from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
+from libs.testbed.child_process import HANG_SECONDS
 from services.metadata import request_controller
 from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
@@ -475,7 +476,7 @@ async def test_a_node_that_requests_many_contested_addresses_delays_no_other_nod
             async with asyncio.timeout(0.01):
                 await dial_backs.filter_answering("noisy", addresses)
     talos.put(make_facts(node_name="web-2", node_ip="10.9.0.6"))
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await dial_backs.filter_answering("web-2", ("10.9.0.6",)) == {"10.9.0.6"}
     assert talos.looking.total() == MAX_DIALLED
     assert len(dial_backs._answers) == MAX_DIALLED + 1, "nor does what it asks for pile up"

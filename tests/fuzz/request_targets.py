@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from libs.common.kube.server_identity import parse_server_identity
 from libs.common.service.health import HealthServer, Readiness
+from libs.testbed.child_process import HANG_SECONDS
 from services.csr.core.certificate_request import (
     MAX_SANS,
     CertificateRequest,
@@ -86,7 +87,7 @@ async def _exchange(port: int, data: bytes, *, patience_seconds: float) -> bytes
                 return await reader.read()
         except TimeoutError:
             writer.write_eof()  # half of a request: the server need not wait for its own timeout
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             return await reader.read()
     except ConnectionError:
         return b""  # the server closed the connection before it had read everything

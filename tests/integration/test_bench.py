@@ -18,7 +18,7 @@ from cryptography import x509
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.testbed.child_process import ChildExited
+from libs.testbed.child_process import HANG_SECONDS, ChildExited
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.kubelets_in_go import ApproveEverything, KubeletsInGo
@@ -287,7 +287,7 @@ async def killed_while_measuring(stage: BenchCluster) -> None:
 
 async def test_a_service_that_ends_ends_the_measurement_at_once_and_is_named(stage: BenchCluster):
     with pytest.raises(ExceptionGroup) as caught:
-        await asyncio.wait_for(killed_while_measuring(stage), 60)
+        await asyncio.wait_for(killed_while_measuring(stage), HANG_SECONDS)
     assert caught.group_contains(ChildExited, match="all-in-one ended with status -9")
 
 

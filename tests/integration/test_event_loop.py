@@ -21,13 +21,14 @@ from libs.common.kube.request import Request
 from libs.common.kube.transport import Transport
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.talos.bounded_protocol import BoundedProtocol
+from libs.testbed.child_process import HANG_SECONDS
 from tests.integration.processes import a_process
 from tests.tcp_server import serve_tcp
 
 
 def on_uvloop(work: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 30))
+        runner.run(asyncio.wait_for(work, HANG_SECONDS))
 
 
 async def test_a_process_of_services_runs_on_uvloop_and_says_so(tmp_path: Path):

@@ -17,6 +17,7 @@ from libs.common.service.health import HealthServer, Readiness
 from libs.common.service.listener import Limits, Listener
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.process_settings import OPEN_PATHS
+from libs.testbed.child_process import HANG_SECONDS
 
 
 @pytest.fixture(params=["http", "https"])
@@ -45,7 +46,7 @@ async def until_closed(port: int, sent: bytes) -> None:
     """Return when the server has closed the connection; its deadlines are far shorter than ours."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         try:
             while await reader.read(65536):
                 pass
@@ -82,7 +83,7 @@ async def test_every_path_is_open_to_every_caller():
 
 
 async def is_closed_by_the_server(reader: asyncio.StreamReader) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
 
@@ -117,7 +118,7 @@ async def test_a_connection_serves_one_request():
     async with patient_server(connections=3) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             answer = await reader.read()
         assert answer.count(b"HTTP/1.1 200 OK") == 1
         assert b"Connection: close" in answer
@@ -135,7 +136,7 @@ async def test_a_request_that_is_too_large_is_dropped():
     async with patient_server(connections=3) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /livez HTTP/1.1\r\n" + b"X-Large: " + b"x" * 2**17)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             with contextlib.suppress(ConnectionError):
                 assert b"200" not in await reader.read()
         writer.close()
@@ -176,7 +177,7 @@ async def test_connections_are_accepted_again_after_the_descriptors_ran_out(capl
     listener = Listener(Greets, None, Limits())
     listener.start([listening])
     reader, writer = await asyncio.open_connection(*listening.getsockname())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await reader.read() == b"hello"
     assert "cannot accept connections, will retry" in caplog.messages
     writer.close()

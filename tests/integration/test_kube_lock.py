@@ -113,7 +113,7 @@ async def test_a_release_ends_although_the_server_hangs(leases: tuple[LeaseServe
     lock = a_lock(api)
     await lock.try_acquire_or_renew()
     server.hanging = True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30):  # three requests of 2 s; without their own deadline it would be 45 s
         assert not await lock.release()
     assert not lock.is_leading
 

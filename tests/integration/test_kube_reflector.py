@@ -16,6 +16,7 @@ from libs.common.kube.api import NODES, KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import ListSnapshot, WatchEvent
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until
@@ -539,5 +540,5 @@ async def test_cancelling_closes_the_watch(server: LoopbackServer, follow: Follo
     server.answer = script_nodes(watches=[watch])
     async with follow():
         await wait_until(lambda: len(watched_versions(server)) == 1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         await ended.wait()

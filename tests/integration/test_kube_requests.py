@@ -26,6 +26,7 @@ from libs.common.kube.events import ObjectEvent, node_reference
 from libs.common.kube.kube_config import KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.request import Request
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from libs.testbed.kubelets import KubeletFleet
@@ -512,7 +513,7 @@ async def test_requests_in_flight_and_those_that_wait_for_a_connection_end_when_
         asking = [asyncio.create_task(api.get_node("web-1")) for _ in range(2)]
         await wait_until(lambda: len(server.requests) == 1)
         await api.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             answers = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in answers] == [Unreachable, Unreachable]
 

@@ -16,6 +16,7 @@ from libs.common.contract.subjects import LEADING, STREAM
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
@@ -155,7 +156,7 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
         stack.push_async_callback(machines.delete_machines, *(each.id for each in there))
         since = control_plane.audit_mark()
         async with run_during(reference.lead()):
-            await asyncio.wait_for(reference.holds.wait(), 10)
+            await asyncio.wait_for(reference.holds.wait(), HANG_SECONDS)
             services = await stack.enter_async_context(
                 ServiceProcesses.start(
                     tmp_path / "services", control_plane, kubelets,

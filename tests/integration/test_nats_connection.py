@@ -12,6 +12,7 @@ from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, UnreadablePayload
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, subject_of
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import Recorder, Worker, make_event, run_during, wait_until
 
@@ -19,7 +20,9 @@ from tests.bus_actors import Recorder, Worker, make_event, run_during, wait_unti
 @asynccontextmanager
 async def connected(server: NatsServer) -> AsyncIterator[Connection]:
     access = NatsAccess(servers=(server.url,), service="watcher", nkey_seed_file=None, tls_ca_file=None)
-    connection = await Connection.open(access, server.url, seconds=5.0, on_violation=lambda text: None)
+    connection = await Connection.open(
+        access, server.url, seconds=HANG_SECONDS, on_violation=lambda text: None
+    )
     try:
         yield connection
     finally:
@@ -34,7 +37,7 @@ async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_t
         with pytest.raises(BusError, match="ping"):
             await connection.round_trip(0.2)
         nats_server.resume()
-        await connection.round_trip(5.0)  # behind the late answer
+        await connection.round_trip(HANG_SECONDS)  # behind the late answer
         assert not connection.closed.done()
 
 
@@ -107,5 +110,5 @@ async def test_what_the_server_would_end_the_connection_for_is_not_sent(nats_ser
         await connection.send("any", bytes(limit - block), headers=headers)
         with pytest.raises(BusError, match="maximum payload"):
             await connection.send("any", bytes(limit - block + 1), headers=headers)
-        await connection.round_trip(5.0)
+        await connection.round_trip(HANG_SECONDS)
         assert not connection.closed.done()

@@ -11,6 +11,7 @@ from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.subjects import FLOW
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
@@ -43,7 +44,7 @@ async def test_a_connection_that_is_made_after_the_close_is_ended_although_no_ca
     await asyncio.sleep(0)  # it connects, and the server does not greet it
     link.close()
     nats_server.resume()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         await running
     assert opened == []
 
@@ -73,7 +74,7 @@ async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_
         backlog = [
             nats_bus.publish(make_event(f"web-{n}", uid="u" * 50_000)) for n in range(400)
         ]  # 20 MB: more than any socket buffer
-        async with asyncio.timeout(60):  # the deadline of a publish is 3 s
+        async with asyncio.timeout(HANG_SECONDS):  # the deadline of a publish is 3 s
             results = await asyncio.gather(*backlog, return_exceptions=True)
         assert all(isinstance(result, BusError) for result in results)
         assert nats_bus.problems() != ()

@@ -19,6 +19,7 @@ from libs.common.contract.subjects import (
     STREAM,
     subject_of,
 )
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import make_machine
@@ -273,7 +274,9 @@ async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
 ):
     refused: list[str] = []
     access = nats_as_installed.nats_access(user)
-    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
+    client = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=refused.append
+    )
     unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
     unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
     own = {f.replace(">", "x") for w in SPECS if w.service == user for f in w.publishes} | _granted(user)
@@ -288,7 +291,7 @@ async def says(client: Connection, refused: list[str], subject: str) -> bool:
     """Whether the server takes that publication; its refusal comes before the answer to a ping."""
     refused.clear()
     await client.send(subject)
-    await client.round_trip(10)
+    await client.round_trip(HANG_SECONDS)
     # The forbidden request under another name; no other message was published meanwhile.
     names = (subject.lower(), "unheard")
     return not any(f'publish to "{name}"' in text for text in refused for name in names)
@@ -298,7 +301,7 @@ async def hears(client: Connection, refused: list[str], subject: str) -> bool:
     """Whether the server takes that subscription."""
     refused.clear()
     subscription = await client._client.subscribe(subject)
-    await client.round_trip(10)
+    await client.round_trip(HANG_SECONDS)
     taken = not any(f'subscription to "{subject.lower()}"' in text for text in refused)
     await subscription.unsubscribe()
     return taken
@@ -313,11 +316,13 @@ async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_f
     watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     access = nats_as_installed.nats_access("csr")
-    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    client = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
+    )
     config = {"name": "stolen", "ack_policy": "none", **filters}
     request = msgspec.json.encode({"stream_name": STREAM, "config": config})
     subject = f"$JS.API.CONSUMER.CREATE.{STREAM}.stolen.{FLOW}.>"
-    answer = msgspec.json.decode((await client.request(subject, request, seconds=10)).data)
+    answer = msgspec.json.decode((await client.request(subject, request, seconds=HANG_SECONDS)).data)
     await client.abort("done")
     assert answer["error"]["code"] == 400
 
@@ -329,11 +334,15 @@ async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
     watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     access = nats_as_installed.nats_access("labeler")
-    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    client = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
+    )
     own = f"{DECISIONS.removesuffix('.>')}.labeler.node.web-1"
-    assert (await client.request(own, b"forged", seconds=10)).data
+    assert (await client.request(own, b"forged", seconds=HANG_SECONDS)).data
     body = msgspec.json.encode({reading: [own] if reading == "multi_last" else own, "seq": 1})
-    answer = await client.request(f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=10)
+    answer = await client.request(
+        f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=HANG_SECONDS
+    )
     await client.abort("done")
     assert (answer.status, answer.data) == ("408", b"")
 
@@ -348,7 +357,9 @@ async def test_what_the_server_reads_out_to_another_subject_is_no_message_of_tha
     metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
     await metadata.publish(make_event("genuine"))
     access, reading = nats_as_installed.nats_access("labeler"), f"$JS.API.DIRECT.GET.{STREAM}"
-    thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    thief = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
+    )
     forged, own = make_csr_enriched(make_request("csr-1")), "talosccm.v1.decided.labeler.csr.csr-1"
     target, other = subject_of(forged), f"{ENRICHED_NODE}.another"
     for subject, payload, reply in (
@@ -358,7 +369,7 @@ async def test_what_the_server_reads_out_to_another_subject_is_no_message_of_tha
         (f"{reading}.{ENRICHED_NODE}.genuine", options, other),  # a message about something else
     ):
         await thief.send(subject, payload, reply=reply)
-        await thief.round_trip(10)
+        await thief.round_trip(HANG_SECONDS)
     moved = await wait_for_value(lambda: watcher.get_last(other))
     await thief.abort("done")
     assert await watcher.get_last(target) is None
@@ -375,11 +386,13 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
     word = make_event("stays")
     await metadata.publish(word)
     access = nats_as_installed.nats_access("reader")
-    thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    thief = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
+    )
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
     await thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
     for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):  # one after the other: what came before is done
-        await thief.request(later, b"", seconds=10)
+        await thief.request(later, b"", seconds=HANG_SECONDS)
     await thief.abort("done")
     assert await watcher.provision(DURABLES, max_bytes=MAX_BYTES) == first
     assert await metadata.get_last(subject_of(word)) is not None
@@ -395,16 +408,18 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
     watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     access, refused = nats_as_installed.nats_access("reader"), list[str]()
-    thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
+    thief = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=refused.append
+    )
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
     await thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
-    await thief.round_trip(10)
+    await thief.round_trip(HANG_SECONDS)
     assert any("with reply" in text for text in refused)
     name = DURABLES[0].name
     await thief.send(nothing, reply=f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
 
     async def there() -> bool:
-        info = await thief.request(f"$JS.API.CONSUMER.INFO.{STREAM}.{name}", b"", seconds=10)
+        info = await thief.request(f"$JS.API.CONSUMER.INFO.{STREAM}.{name}", b"", seconds=HANG_SECONDS)
         return b'"error"' not in info.data
 
     async def gone() -> bool:

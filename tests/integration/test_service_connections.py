@@ -12,6 +12,7 @@ from libs.common.contract.services import LABELER
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.transport import CONNECTIONS
+from libs.testbed.child_process import HANG_SECONDS
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from services.watcher.core.kinds import CSR, NODE
@@ -93,7 +94,7 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
                 for each in (nodes, requests)
             ]
             await wait_until(lambda: pending("nodes") > 0 and pending("certificatesigningrequests") > 0)
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(HANG_SECONDS):
                 assert (await api.get_lease("kube-system", "ccm", deadline_seconds=4.0)).holder == "host-a"
             assert (pending("nodes"), pending("certificatesigningrequests")) == (1, 1)
             for task in waiting:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from libs.talos.api import TalosApi
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.talos_pki import TalosPki
 from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
@@ -32,7 +33,9 @@ async def test_a_renewed_certificate_is_used_without_a_restart_or_a_failed_look(
     async with asking(config) as api:
         for hours in range(1, 6):
             rotating.write_talosconfig(config, lifetime=hours * HOUR)
-            looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=5) for _ in range(20)))
+            looks = await asyncio.gather(
+                *(api.fetch_facts(IP, deadline_seconds=HANG_SECONDS) for _ in range(20))
+            )
             assert len(looks) == 20
             expires = api.certificate_expires_at()
             assert expires is not None
@@ -43,10 +46,10 @@ async def test_looks_under_way_when_the_file_changes_are_answered(rotating: Mach
     config = rotating.write_talosconfig(tmp_path / "config")
     await rotating.set_faults("rotating-1", delay_ms=200)
     async with asking(config) as api:
-        old = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=5)) for _ in range(5)]
+        old = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)) for _ in range(5)]
         await rotating.count_calls()
         rotating.write_talosconfig(config, lifetime=HOUR)
-        new = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=5)) for _ in range(5)]
+        new = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)) for _ in range(5)]
         assert all(facts.node_name == "rotating-1" for facts in await asyncio.gather(*old, *new))
     await rotating.set_faults("rotating-1")
 
@@ -56,12 +59,12 @@ async def test_an_open_watch_outlives_the_certificate_that_it_was_opened_with(
 ):
     config = rotating.write_talosconfig(tmp_path / "config")
     async with asking(config) as api:
-        signals = api.watch_machine(IP, read_deadline_seconds=30)
+        signals = api.watch_machine(IP, read_deadline_seconds=HANG_SECONDS)
         assert await anext(signals) is not None
         rotating.write_talosconfig(config, lifetime=HOUR)
-        await api.fetch_facts(IP, deadline_seconds=5)
+        await api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)
         await rotating.change_machine("rotating-1", talos_version="v1", name="rotating-1b")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             assert await anext(signals) is None
         await signals.aclose()
         await rotating.change_machine("rotating-1", name="rotating-1")
@@ -72,7 +75,7 @@ async def asking_before_rotation(rotating: MachineFleet, config: Path) -> AsyncI
     """A client that has queried a machine; then the CA is replaced, and `config` still has the old one."""
     rotating.write_talosconfig(config)
     async with asking(config, recheck_seconds=3600) as api:
-        await api.fetch_facts(IP, deadline_seconds=5)
+        await api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)
         rotating.pki.rotate()
         yield api
 
@@ -89,7 +92,7 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
         assert "its certificate is not trusted" in fault.message
         rotating.write_talosconfig(config)
         # The rejection itself triggers a check of the file.
-        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)).node_name == "rotating-1"
 
 
 async def test_many_looks_that_meet_a_replaced_ca_all_use_the_new_file(
@@ -100,7 +103,7 @@ async def test_many_looks_that_meet_a_replaced_ca_all_use_the_new_file(
         rotating.write_talosconfig(config)
         await rotating.cut_endpoint(0)
         await rotating.restore_endpoint(0)
-        looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=5) for _ in range(50)))
+        looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=HANG_SECONDS) for _ in range(50)))
         assert len(looks) == 50
 
 
@@ -115,7 +118,7 @@ async def test_an_expired_certificate_is_a_certificate_fault_with_its_time(
         assert "is the clock of this host ahead?" in fault.message  # the file was written just now
         assert "expired" in api.problem()
         rotating.write_talosconfig(config)
-        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)).node_name == "rotating-1"
         assert api.problem() == ""
 
 
@@ -143,4 +146,4 @@ async def test_endpoints_that_change_in_the_file_are_used(rotating: MachineFleet
     async with asking(config) as api:
         assert (await query_fault(api, IP)).kind == "refused"
         rotating.write_talosconfig(config)
-        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
+        assert (await api.fetch_facts(IP, deadline_seconds=HANG_SECONDS)).node_name == "rotating-1"

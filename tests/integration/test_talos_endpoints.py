@@ -12,6 +12,7 @@ from hyperframe.frame import GoAwayFrame, SettingsFrame
 
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from tests.bus_actors import wait_until
 from tests.talos_actors import query_fault
@@ -64,9 +65,9 @@ async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is
     ips = [f"10.73.0.{i}" for i in range(1, 9)]
     async with asking(pair, tmp_path) as api:
         for ip in ips:
-            await api.fetch_facts(ip, deadline_seconds=5)
+            await api.fetch_facts(ip, deadline_seconds=HANG_SECONDS)
         async with without(pair, 0):
-            facts = await asyncio.gather(*(api.fetch_facts(ip, deadline_seconds=5) for ip in ips))
+            facts = await asyncio.gather(*(api.fetch_facts(ip, deadline_seconds=HANG_SECONDS) for ip in ips))
         assert [each.node_ip for each in facts] == ips
 
 
@@ -74,11 +75,11 @@ async def test_a_call_under_way_on_the_endpoint_that_is_cut_is_made_again_on_the
     pair: MachineFleet, tmp_path: Path
 ):
     async with asking(pair, tmp_path) as api:
-        await api.fetch_facts("10.73.0.1", deadline_seconds=5)
+        await api.fetch_facts("10.73.0.1", deadline_seconds=HANG_SECONDS)
         await pair.set_faults("pair-1", delay_ms=300)
         try:
             for endpoint in (0, 1):  # one of them is the one that the machine is asked by
-                look = asyncio.create_task(api.fetch_facts("10.73.0.1", deadline_seconds=5))
+                look = asyncio.create_task(api.fetch_facts("10.73.0.1", deadline_seconds=HANG_SECONDS))
                 await pair.count_calls()
                 async with without(pair, endpoint):
                     assert (await look).node_name == "pair-1"
@@ -90,7 +91,7 @@ async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(
     pair: MachineFleet, tmp_path: Path
 ):
     async with asking(pair, tmp_path, pair.endpoints[0]) as api:
-        await api.fetch_facts("10.73.0.2", deadline_seconds=5)
+        await api.fetch_facts("10.73.0.2", deadline_seconds=HANG_SECONDS)
         assert api.problem() == ""
         async with without(pair, 0):
             fault = await query_fault(api, "10.73.0.2")
@@ -105,10 +106,10 @@ async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
 ):
     async with asking(pair, tmp_path) as api:
         for endpoint in (0, 1):
-            async with aclosing(api.watch_machine("10.73.0.3", read_deadline_seconds=30)) as first:
+            async with aclosing(api.watch_machine("10.73.0.3", read_deadline_seconds=HANG_SECONDS)) as first:
                 assert await anext(first) is not None
                 async with without(pair, endpoint):
-                    second = api.watch_machine("10.73.0.3", read_deadline_seconds=30)
+                    second = api.watch_machine("10.73.0.3", read_deadline_seconds=HANG_SECONDS)
                     assert await anext(second) is not None
                     await second.aclose()
 
@@ -126,7 +127,9 @@ async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: M
             assert (fault.kind, fault.step) == ("timeout", "connect")
         async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=2) as api:
             for i in range(1, 9):
-                assert (await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=30)).node_name == f"pair-{i}"
+                assert (
+                    await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=HANG_SECONDS)
+                ).node_name == f"pair-{i}"
         async with asking(pair, tmp_path, hole, connect_seconds=30) as api:
             fault = await query_fault(api, "10.73.0.4", deadline_seconds=0.3)
             assert (fault.kind, fault.step) == ("timeout", "connect")
@@ -169,7 +172,9 @@ async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_
             assert reason in api.problem()
         async with asking(pair, tmp_path, bad, pair.endpoints[0]) as api:
             for i in range(1, 9):
-                assert (await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
+                assert (
+                    await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=HANG_SECONDS)
+                ).node_name == f"pair-{i}"
 
 
 async def test_an_endpoint_whose_name_does_not_resolve_is_refused_by_name(pair: MachineFleet, tmp_path: Path):
@@ -187,14 +192,14 @@ async def test_a_machine_that_is_down_does_not_put_its_endpoint_aside(pair: Mach
                 assert (await query_fault(api, "10.73.0.5")).kind == "refused"
             assert api.problem() == ""
             for i in (1, 2, 3, 4, 6, 7, 8):
-                await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=5)
+                await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=HANG_SECONDS)
         finally:
             await pair.set_faults("pair-5")
 
 
 async def test_a_closed_api_does_not_connect_again(pair: MachineFleet, tmp_path: Path):
     async with asking(pair, tmp_path) as api:
-        await api.fetch_facts("10.73.0.8", deadline_seconds=5)
+        await api.fetch_facts("10.73.0.8", deadline_seconds=HANG_SECONDS)
         await pair.set_faults("pair-8", hang=True)
         try:
             look = asyncio.create_task(query_fault(api, "10.73.0.8"))

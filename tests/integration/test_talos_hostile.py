@@ -13,6 +13,7 @@ from libs.common.contract.machine import FaultKind
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
 from libs.talos.proto.generated import EventType
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.talos_pki import TalosPki
 from tests.integration.scripted_endpoint import (
     HEADERS,
@@ -112,12 +113,12 @@ async def test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_
     async with asking(tmp_path, hostile(misbehave)) as (api, endpoint):
         fault, honest = await asyncio.gather(
             query_fault(api, HOSTILE),
-            asyncio.gather(*(api.fetch_facts(HONEST, deadline_seconds=5) for _ in range(5))),
+            asyncio.gather(*(api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS) for _ in range(5))),
         )
         assert (fault.kind, fault.step) == (kind, "PlatformMetadata"), name
         assert len(fault.message) <= 600
         assert len(honest) == 5
-        await api.fetch_facts(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
         assert endpoint.connections == 1
 
 
@@ -131,7 +132,7 @@ async def test_a_call_carries_its_node_its_deadline_and_the_headers_of_the_trace
             clock=lambda: datetime.now(UTC),
             trace_headers=lambda: {"traceparent": traceparent},
         )
-        await api.fetch_facts(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
         await api.close()
         of_machine = [request for request in endpoint.requests if request.node]
         assert len(of_machine) == 4
@@ -150,7 +151,7 @@ async def test_a_connection_that_goes_away_is_replaced_and_the_call_made_again(t
             request.answer_well()
 
     async with asking(tmp_path, script) as (api, endpoint):
-        facts = await api.fetch_facts(HONEST, deadline_seconds=5)
+        facts = await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
         assert facts.node_name == ""
         assert endpoint.connections == 2
 
@@ -175,9 +176,11 @@ async def test_no_more_calls_are_under_way_than_the_endpoint_allows(tmp_path: Pa
     most: list[int] = []
     async with asking(tmp_path, script) as (api, endpoint):
         endpoint.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
-        await api.fetch_facts(HONEST, deadline_seconds=5)  # by now the settings are known
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)  # by now the settings are known
         most.clear()
-        await asyncio.gather(*(api.fetch_facts(f"10.75.2.{i}", deadline_seconds=5) for i in range(1, 9)))
+        await asyncio.gather(
+            *(api.fetch_facts(f"10.75.2.{i}", deadline_seconds=HANG_SECONDS) for i in range(1, 9))
+        )
         assert (max(most), len(most)) == (2, 32)
         assert endpoint.connections == 1
 
@@ -192,7 +195,7 @@ async def test_an_endpoint_that_takes_no_call_is_told_as_such(tmp_path: Path):
 
 async def test_an_endpoint_is_told_what_we_take(tmp_path: Path):
     async with asking(tmp_path, lambda request: request.answer_well()) as (api, endpoint):
-        await api.fetch_facts(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
         assert endpoint.told == {
             SettingCodes.ENABLE_PUSH: 0,
             SettingCodes.INITIAL_WINDOW_SIZE: 131_072,
@@ -206,8 +209,8 @@ async def test_a_ping_is_answered(tmp_path: Path):
         request.answer_well()
 
     async with asking(tmp_path, script) as (api, endpoint):
-        await api.fetch_facts(HONEST, deadline_seconds=5)
-        await api.fetch_facts(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
         assert endpoint.pings_answered >= 4
 
 
@@ -237,7 +240,7 @@ async def test_an_endpoint_that_cannot_serve_leaves_the_call_to_the_others(
         async with scripted_endpoint_of(pki, tmp_path) as good:
             api = an_api(tmp_path, pki, bad.address, good.address)
             for i in range(1, 5):
-                await api.fetch_facts(f"10.75.1.{i}", deadline_seconds=5)
+                await api.fetch_facts(f"10.75.1.{i}", deadline_seconds=HANG_SECONDS)
             await api.close()
 
 
@@ -259,10 +262,10 @@ async def test_an_errored_event_ends_the_watch(tmp_path: Path):
 
     async with (
         asking(tmp_path, script) as (api, _),
-        aclosing(api.watch_machine(HOSTILE, read_deadline_seconds=30)) as watch,
+        aclosing(api.watch_machine(HOSTILE, read_deadline_seconds=HANG_SECONDS)) as watch,
     ):
         with pytest.raises(MachineUnavailable) as unavailable:
-            await asyncio.wait_for(drained(watch), 5)
+            await asyncio.wait_for(drained(watch), HANG_SECONDS)
         assert (unavailable.value.fault.kind, unavailable.value.fault.step) == ("internal", "AddressStatus")
         assert "buffer overrun" in unavailable.value.fault.message
 
@@ -282,14 +285,14 @@ async def test_a_machine_that_floods_its_watch_is_held_back(tmp_path: Path):
 
     async with (
         asking(tmp_path, script) as (api, _),
-        aclosing(api.watch_machine(HOSTILE, read_deadline_seconds=30)) as watch,
+        aclosing(api.watch_machine(HOSTILE, read_deadline_seconds=HANG_SECONDS)) as watch,
     ):
         assert isinstance(await anext(watch), WatchSnapshot)
         begun = asyncio.get_running_loop().time()
         for _ in range(30):
             assert await anext(watch) is None
         assert asyncio.get_running_loop().time() - begun > 0.4  # 20 messages a second and stream
-        await api.fetch_facts(HONEST, deadline_seconds=5)
+        await api.fetch_facts(HONEST, deadline_seconds=HANG_SECONDS)
 
 
 def send(request: Request, message: bytes) -> None:

@@ -13,6 +13,7 @@ from libs.common.contract.machine import Inventory, Processors
 from libs.talos.api import InventoryResponse, MachineUnavailable, Part, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
 from libs.talos.resources import INVENTORY, MACHINE_STATUS, MEMBERS
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
     Extension,
     MachineFleet,
@@ -50,7 +51,7 @@ async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosAp
     await machines.delete_machines("inventory-1")
 
 
-async def asked(talos: TalosApi, *parts: Part, deadline_seconds: float = 5) -> InventoryResponse:
+async def asked(talos: TalosApi, *parts: Part, deadline_seconds: float = HANG_SECONDS) -> InventoryResponse:
     return await talos.fetch_inventory(NODE, parts or ALL, deadline_seconds=deadline_seconds)
 
 
@@ -156,9 +157,9 @@ async def staged(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosA
 
 
 async def test_a_look_tells_the_stage(machines: MachineFleet, staged: TalosApi):
-    assert (await staged.fetch_facts(STAGED, deadline_seconds=5)).stage == "running"
+    assert (await staged.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS)).stage == "running"
     await machines.change_machine(WEB.id, stage="shutting down")
-    assert (await staged.fetch_facts(STAGED, deadline_seconds=5)).stage == "shutting down"
+    assert (await staged.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS)).stage == "shutting down"
 
 
 async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
@@ -169,8 +170,8 @@ async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
         CredentialStore([machines.write_talosconfig(tmp_path / "other")]), clock=lambda: datetime.now(UTC)
     )
     await machines.reset_calls()
-    assert (await api.fetch_facts(STAGED, deadline_seconds=5)).stage == ""
-    async with aclosing(api.watch_machine(STAGED, read_deadline_seconds=5)) as signals:
+    assert (await api.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS)).stage == ""
+    async with aclosing(api.watch_machine(STAGED, read_deadline_seconds=HANG_SECONDS)) as signals:
         contents = await anext(signals)
         assert isinstance(contents, WatchSnapshot)
         assert contents.stage == ""
@@ -194,23 +195,23 @@ async def test_a_stage_that_is_not_told_costs_nobody_the_facts(
 
 async def test_a_watch_tells_that_the_machine_shuts_down(machines: MachineFleet, staged: TalosApi):
     async with (
-        aclosing(staged.watch_machine(STAGED, read_deadline_seconds=30)) as signals,
-        asyncio.timeout(10),
+        aclosing(staged.watch_machine(STAGED, read_deadline_seconds=HANG_SECONDS)) as signals,
+        asyncio.timeout(HANG_SECONDS),
     ):
         contents = await anext(signals)
         assert isinstance(contents, WatchSnapshot)
         assert contents.stage == "running"
-        assert contents.matches(await staged.fetch_facts(STAGED, deadline_seconds=5))
+        assert contents.matches(await staged.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS))
         await machines.change_machine(WEB.id, stage="shutting down")
         assert await anext(signals) is None
-        assert not contents.matches(await staged.fetch_facts(STAGED, deadline_seconds=5))
+        assert not contents.matches(await staged.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS))
 
 
 async def test_a_machine_without_a_stage_yet_is_watched(machines: MachineFleet, staged: TalosApi):
     await machines.change_machine(WEB.id, stage="")
     async with (
-        aclosing(staged.watch_machine(STAGED, read_deadline_seconds=30)) as signals,
-        asyncio.timeout(10),
+        aclosing(staged.watch_machine(STAGED, read_deadline_seconds=HANG_SECONDS)) as signals,
+        asyncio.timeout(HANG_SECONDS),
     ):
         contents = await anext(signals)
         assert isinstance(contents, WatchSnapshot)
@@ -222,11 +223,11 @@ async def test_a_machine_without_a_stage_yet_is_watched(machines: MachineFleet, 
 async def test_members_are_those_that_discovery_told_the_control_plane(
     machines: MachineFleet, staged: TalosApi
 ):
-    assert await staged.list_member_names(deadline_seconds=5) == frozenset(), "discovery is off"
+    assert await staged.list_member_names(deadline_seconds=HANG_SECONDS) == frozenset(), "discovery is off"
     others = tuple(make_member(make_machine(f"web-{i}", f"10.74.2.{i}")) for i in range(200))
     await machines.change_machine(CONTROL_PLANE.id, members=(make_member(CONTROL_PLANE), *others))
     await machines.change_machine(WEB.id, members=(make_member(WEB),))
-    names = await staged.list_member_names(deadline_seconds=5)
+    names = await staged.list_member_names(deadline_seconds=HANG_SECONDS)
     assert names == {"lifecycle-cp", *(f"web-{i}" for i in range(200))}
 
 

@@ -12,6 +12,7 @@ from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMe
 from libs.talos.api import MachineConfigNetworks, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.resources import NODENAME, PLATFORM_METADATA
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import Address, CallKey, MachineFleet, make_machine
 from tests.talos_actors import query_fault
 
@@ -53,7 +54,7 @@ async def test_a_look_gives_everything_a_machine_says(machines: MachineFleet, ta
     )
     await machines.put_machines(machine)
     before = datetime.now(UTC)
-    facts = await talos.fetch_facts("10.70.1.1", deadline_seconds=5)
+    facts = await talos.fetch_facts("10.70.1.1", deadline_seconds=HANG_SECONDS)
     assert machine.platform is not None
     assert facts.platform.provider_id == machine.platform.provider_id
     assert facts.platform.tags == {"team": "blüe"}
@@ -79,7 +80,7 @@ async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
     await machines.put_machines(make_machine("looks-2", "10.70.1.2"))
     await machines.reset_calls()
     for _ in range(3):
-        await talos.fetch_facts("10.70.1.2", deadline_seconds=5)
+        await talos.fetch_facts("10.70.1.2", deadline_seconds=HANG_SECONDS)
     calls = await machines.count_calls()
     of_machine = {call.type.split(".")[0]: count for call, count in calls.items() if call.node == "10.70.1.2"}
     assert of_machine == {
@@ -98,7 +99,7 @@ async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
 async def test_a_look_without_smbios_is_three_calls(machines: MachineFleet, talos: TalosApi):
     await machines.put_machines(make_machine("looks-24", "10.70.1.24"))
     await machines.reset_calls()
-    facts = await talos.fetch_facts("10.70.1.24", deadline_seconds=5, with_system=False)
+    facts = await talos.fetch_facts("10.70.1.24", deadline_seconds=HANG_SECONDS, with_system=False)
     assert facts.system is None
     calls = await machines.count_calls()
     of_machine = {
@@ -111,7 +112,7 @@ async def test_a_container_has_no_smbios_and_that_is_no_fault(
     machines: MachineFleet, talos: TalosApi, observed: Observed
 ):
     await machines.put_machines(make_machine("looks-4", "10.70.1.4", platform="container"))
-    facts = await talos.fetch_facts("10.70.1.4", deadline_seconds=5)
+    facts = await talos.fetch_facts("10.70.1.4", deadline_seconds=HANG_SECONDS)
     assert facts.system == SystemInformation()
     assert facts.platform.platform == "container"
     assert ("systeminformation", False) in observed
@@ -120,7 +121,7 @@ async def test_a_container_has_no_smbios_and_that_is_no_fault(
 async def test_a_machine_whose_node_name_is_not_known_yet_has_facts(machines: MachineFleet, talos: TalosApi):
     await machines.put_machines(make_machine("looks-5", "10.70.1.5"))
     await machines.set_faults("looks-5", not_found=[NODENAME.type])
-    assert (await talos.fetch_facts("10.70.1.5", deadline_seconds=5)).node_name == ""
+    assert (await talos.fetch_facts("10.70.1.5", deadline_seconds=HANG_SECONDS)).node_name == ""
 
 
 async def test_a_machine_without_platform_metadata_is_not_found(
@@ -146,9 +147,9 @@ async def test_a_machine_that_is_down_is_refused_and_others_are_not_held_up(
     await machines.put_machines(make_machine("looks-7", "10.70.1.7"), make_machine("looks-8", "10.70.1.8"))
     await machines.set_faults("looks-7", unavailable=True)
     assert (await query_fault(talos, "10.70.1.7")).kind == "refused"
-    assert (await talos.fetch_facts("10.70.1.8", deadline_seconds=5)).node_name == "looks-8"
+    assert (await talos.fetch_facts("10.70.1.8", deadline_seconds=HANG_SECONDS)).node_name == "looks-8"
     await machines.set_faults("looks-7")
-    assert (await talos.fetch_facts("10.70.1.7", deadline_seconds=5)).node_name == "looks-7"
+    assert (await talos.fetch_facts("10.70.1.7", deadline_seconds=HANG_SECONDS)).node_name == "looks-7"
 
 
 async def test_a_machine_that_hangs_ends_at_the_deadline(machines: MachineFleet, talos: TalosApi):
@@ -195,7 +196,7 @@ async def test_thousands_of_service_addresses_of_ipvs_are_left_out(machines: Mac
     )
     await machines.put_machines(machine)
     await machines.change_machine("looks-13", addresses=(*machine.addresses, *services))
-    facts = await talos.fetch_facts("10.70.1.13", deadline_seconds=10)
+    facts = await talos.fetch_facts("10.70.1.13", deadline_seconds=HANG_SECONDS)
     assert [status.link for status in facts.addresses] == ["eth0", "lo"]
 
 
@@ -232,10 +233,10 @@ async def test_a_text_without_end_is_invalid(machines: MachineFleet, talos: Talo
 
 async def test_a_cancelled_look_leaves_nothing_running(machines: MachineFleet, talos: TalosApi):
     await machines.put_machines(make_machine("looks-17", "10.70.1.17"))
-    await talos.fetch_facts("10.70.1.17", deadline_seconds=5)
+    await talos.fetch_facts("10.70.1.17", deadline_seconds=HANG_SECONDS)
     await machines.set_faults("looks-17", hang=True)
     before = asyncio.all_tasks()
-    look = asyncio.create_task(talos.fetch_facts("10.70.1.17", deadline_seconds=30))
+    look = asyncio.create_task(talos.fetch_facts("10.70.1.17", deadline_seconds=HANG_SECONDS))
     await machines.count_calls()  # a round trip: the look has begun
     look.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -245,14 +246,14 @@ async def test_a_cancelled_look_leaves_nothing_running(machines: MachineFleet, t
 
 
 async def test_the_networks_of_the_cluster_come_from_a_control_plane(talos: TalosApi):
-    assert await talos.fetch_cluster_networks(deadline_seconds=5) == MachineConfigNetworks(
+    assert await talos.fetch_cluster_networks(deadline_seconds=HANG_SECONDS) == MachineConfigNetworks(
         pod_cidrs=CONTROL_PLANE.pod_cidrs, service_cidrs=CONTROL_PLANE.service_cidrs
     )
 
 
 async def test_a_machine_cannot_name_the_cluster_for_others(machines: MachineFleet, talos: TalosApi):
     await machines.put_machines(make_machine("looks-21", "10.70.1.21", cluster_name="mine"))
-    assert (await talos.fetch_facts("10.70.1.21", deadline_seconds=5)).cluster_name == "testbed"
+    assert (await talos.fetch_facts("10.70.1.21", deadline_seconds=HANG_SECONDS)).cluster_name == "testbed"
 
 
 async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_be_asked(
@@ -266,7 +267,7 @@ async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_b
     named.write_text(yaml.safe_dump(document))
     for config, name in ((unnamed, ""), (named, "by-talosconfig")):
         api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC), observe=observed)
-        assert (await api.fetch_facts("10.70.1.22", deadline_seconds=5)).cluster_name == name
+        assert (await api.fetch_facts("10.70.1.22", deadline_seconds=HANG_SECONDS)).cluster_name == name
         await api.close()
     assert "clusterinfo" not in {request for request, _ in observed}
 
@@ -276,7 +277,7 @@ async def test_without_a_control_plane_the_cluster_has_no_name_and_nodes_have_fa
 ):
     await machines.put_machines(make_machine("looks-19", "10.70.1.19"))
     await machines.delete_machines(CONTROL_PLANE.id)
-    facts = await talos.fetch_facts("10.70.1.19", deadline_seconds=5)
+    facts = await talos.fetch_facts("10.70.1.19", deadline_seconds=HANG_SECONDS)
     await machines.put_machines(CONTROL_PLANE)
     assert facts.cluster_name == ""
     assert ("clusterinfo", True) in observed

@@ -11,6 +11,7 @@ import pytest
 from libs.common.contract.machine import PlatformMetadata
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import Address, MachineFleet, make_machine
 from tests.talos_actors import following, opened
 
@@ -26,7 +27,7 @@ async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosAp
 
 
 async def ended(signals: AsyncGenerator[WatchSnapshot | None, None]) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         return [signal async for signal in signals] == []
 
 
@@ -76,7 +77,7 @@ async def test_a_burst_of_changes_is_told_less_often_than_it_happens_and_the_las
         for i in range(40):
             await machines.change_machine("watch-4", name=f"watch-4-{i}")
         while (
-            await talos.fetch_facts("10.72.0.4", deadline_seconds=5)
+            await talos.fetch_facts("10.72.0.4", deadline_seconds=HANG_SECONDS)
         ).node_name != "watch-4-39" or not told:
             assert await following(signals) is None
             told += 1
@@ -119,7 +120,7 @@ async def test_a_machine_that_cannot_be_watched_says_why(machines: MachineFleet,
     await machines.put_machines(machine)
     await machines.set_faults("watch-8", permission_denied=True)
     with pytest.raises(MachineUnavailable) as unavailable:
-        await following(talos.watch_machine("10.72.0.8", read_deadline_seconds=30))
+        await following(talos.watch_machine("10.72.0.8", read_deadline_seconds=HANG_SECONDS))
     assert unavailable.value.fault.kind == "permission"
 
 
@@ -130,7 +131,9 @@ async def test_a_watch_on_a_machine_that_hangs_does_not_open_for_ever(
     await machines.put_machines(machine)
     await machines.set_faults("watch-9", hang=True)
     with pytest.raises(MachineUnavailable) as unavailable:
-        await following(talos.watch_machine("10.72.0.9", read_deadline_seconds=30, open_seconds=0.5))
+        await following(
+            talos.watch_machine("10.72.0.9", read_deadline_seconds=HANG_SECONDS, open_seconds=0.5)
+        )
     assert unavailable.value.fault.kind == "timeout"
     await machines.set_faults("watch-9")
 
@@ -141,7 +144,7 @@ async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: Ma
     store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
     async with aclosing(await opened(api, machine)), aclosing(await opened(api, machine)):
-        assert (await api.fetch_facts("10.72.0.10", deadline_seconds=5)).node_name == "watch-10"
+        assert (await api.fetch_facts("10.72.0.10", deadline_seconds=HANG_SECONDS)).node_name == "watch-10"
     await api.close()
 
 
@@ -150,7 +153,7 @@ async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(
 ):
     machine = make_machine("watch-11", "10.72.0.11")
     await machines.put_machines(machine)
-    await talos.fetch_facts("10.72.0.11", deadline_seconds=5)
+    await talos.fetch_facts("10.72.0.11", deadline_seconds=HANG_SECONDS)
     before = asyncio.all_tasks()
     channels = talos._session._channels.values()
     signals = await opened(talos, machine)

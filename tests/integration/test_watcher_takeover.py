@@ -15,7 +15,7 @@ from libs.common.bus.protocol import BusHooks
 from libs.common.contract.events import NodeGone
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.testbed.child_process import ChildProcess
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
@@ -134,7 +134,7 @@ async def test_a_frozen_leader_that_thaws_after_it_was_replaced_ends_and_changes
             await flow.wait_for(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
             epoch = flow.leadings()[-1].epoch
             frozen.resume()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_SECONDS):
                 assert await frozen.wait() == 1
             assert "the Lease is lost" in frozen.log.read_text()
             renewed = len(flow.leadings())

@@ -10,6 +10,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from libs.talos import resources
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
 from libs.testbed.talos_front import TalosFront
 from libs.testbed.talos_pki import TalosPki
@@ -50,9 +51,9 @@ async def test_our_client_reads_everything_as_a_reader(
 ):
     node = worker.reachable_at[0]
     async with asking(front.machines.write_talosconfig(tmp_path / "config")) as api:
-        facts = await api.fetch_facts(node, deadline_seconds=10)
-        inventory = await api.fetch_inventory(node, list(resources.INVENTORY), deadline_seconds=10)
-        networks = await api.fetch_cluster_networks(deadline_seconds=10)
+        facts = await api.fetch_facts(node, deadline_seconds=HANG_SECONDS)
+        inventory = await api.fetch_inventory(node, list(resources.INVENTORY), deadline_seconds=HANG_SECONDS)
+        networks = await api.fetch_cluster_networks(deadline_seconds=HANG_SECONDS)
     assert (facts.node_name, facts.platform) == (worker.name, worker.platform)
     assert inventory.faults == {}
     assert networks.pod_cidrs == control.pod_cidrs
@@ -113,7 +114,7 @@ async def test_an_endpoint_that_is_a_worker_answers_only_for_itself(
 ):
     await front.lead_endpoints_to(worker.id)
     async with asking(front.machines.write_talosconfig(tmp_path / "config")) as api:
-        facts = await api.fetch_facts(worker.reachable_at[0], deadline_seconds=5)
+        facts = await api.fetch_facts(worker.reachable_at[0], deadline_seconds=HANG_SECONDS)
         fault = await query_fault(api, control.reachable_at[0])
     await front.lead_endpoints_to(control.id)
     assert facts.node_name == worker.name

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from libs.talos.api import MachineUnavailable, TalosApi
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.talos_front import TalosFront
 from tests.bus_actors import wait_until
@@ -24,7 +25,7 @@ async def talosconfig(front: TalosFront, worker: SimMachineFacts, tmp_path: Path
 async def wait_until_answers(api: TalosApi, machine: SimMachineFacts) -> None:
     async def answers() -> bool:
         try:
-            await api.fetch_facts(machine.reachable_at[0], deadline_seconds=5)
+            await api.fetch_facts(machine.reachable_at[0], deadline_seconds=HANG_SECONDS)
         except MachineUnavailable as unavailable:
             if unavailable.fault.kind != "refused":
                 raise
@@ -42,7 +43,9 @@ async def test_an_open_watch_outlives_renewed_certificates_of_both_machines(
             await front.renew_certificates(control.id, worker.id)
             await front.machines.change_machine(worker.id, name=name)
             assert await following(signals) is None
-            assert (await api.fetch_facts(worker.reachable_at[0], deadline_seconds=5)).node_name == name
+            assert (
+                await api.fetch_facts(worker.reachable_at[0], deadline_seconds=HANG_SECONDS)
+            ).node_name == name
 
 
 @pytest.mark.parametrize("restarted", ["worker", "control"], ids=["the machine's", "the endpoint's"])
@@ -71,7 +74,7 @@ async def test_a_replaced_ca_is_used_from_the_next_connection_on_and_open_watche
             front.machines.pki.rotate()
             front.machines.write_talosconfig(talosconfig)
             assert (
-                await api.fetch_facts(worker.reachable_at[0], deadline_seconds=10)
+                await api.fetch_facts(worker.reachable_at[0], deadline_seconds=HANG_SECONDS)
             ).node_name == worker.name
             await front.machines.change_machine(worker.id, name="replaced")
             assert await following(signals) is None

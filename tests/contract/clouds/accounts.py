@@ -1,6 +1,7 @@
 """One account of each cloud: its simulated API, and our client of it with a credential file."""
 
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -200,9 +201,9 @@ class OpenStackAccount:
 
 
 @asynccontextmanager
-async def open_hcloud() -> AsyncIterator[HcloudAccount]:
-    """An empty project."""
-    async with SimApiServer.start(SimHcloud()) as server:
+async def open_hcloud(now: Callable[[], float] = time.monotonic) -> AsyncIterator[HcloudAccount]:
+    """An empty project; `now` is monotonic, in seconds."""
+    async with SimApiServer.start(SimHcloud(now=now)) as server:
         yield HcloudAccount(server)
 
 

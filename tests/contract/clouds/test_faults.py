@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from libs.clouds.instances import Anchor, Instance, Instances, NotFound, Unanswered
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.pki import CertificateAuthority
@@ -78,7 +79,7 @@ async def test_a_fault_answers_no_question(account: CloudAccount, tmp_path: Path
 async def test_silence_answers_no_question(account: CloudAccount, tmp_path: Path):
     machine = account.add_machine("web-1")
     account.server.add_fault("hang", account.queries)
-    async with open_client(account, tmp_path, deadline_seconds=0.1) as ours, asyncio.timeout(10):
+    async with open_client(account, tmp_path, deadline_seconds=0.1) as ours, asyncio.timeout(HANG_SECONDS):
         answer = await ours.get_instance(machine)
     assert isinstance(answer, Unanswered)
     assert answer.outcome == "unreachable"

@@ -1,8 +1,8 @@
 """Our client of load balancers of Hetzner Cloud writes once, and takes nothing for a success that is none."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from libs.clouds.hcloud.balancers.plan import Change
 from libs.clouds.hcloud.hcloud_api import HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import NotFound, Unanswered
+from libs.testbed.child_process import HANG_SECONDS
+from tests.clocks import run_virtually
 from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_hcloud
 
 OWNER = Owner(
@@ -43,6 +45,7 @@ LABELS = {
     "talos-ccm/account": "prod",
 }
 PREFIX = "load-balancer.hetzner.cloud/"
+DEADLINE = 10.0  # of a write in virtual time; of a single request it is 15 s
 
 
 class Client:
@@ -57,7 +60,7 @@ class Client:
         balancer_options = BalancerOptions(network=self.network, defaults=Annotations(location="fsn1"))
         defaults: dict[str, Any] = {
             "requests_per_minute": 10_000,
-            "write_deadline_seconds": 5,
+            "write_deadline_seconds": HANG_SECONDS,
             "first_poll_seconds": 0.001,  # actions of the simulated cloud end at once, if nothing else is set
         }
         self.ours: HcloudBalancers = HcloudBalancers(self.api, balancer_options, **(defaults | options))
@@ -66,6 +69,15 @@ class Client:
     async def close(self) -> None:
         await self.ours.close()
         await self.api.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, account: HcloudAccount, **options: Any) -> AsyncIterator["Client"]:
+        client = cls(account, **options)
+        try:
+            yield client
+        finally:
+            await client.close()
 
     def add_target(self, **details: Any) -> Target:
         name = f"server-{len(self.project.tables['servers'])}"
@@ -126,9 +138,21 @@ async def account() -> AsyncIterator[HcloudAccount]:
 
 @pytest.fixture
 async def client(account: HcloudAccount) -> AsyncIterator[Client]:
-    opened = Client(account)
-    yield opened
-    await opened.close()
+    async with Client.open(account) as opened:
+        yield opened
+
+
+def run_virtual_client(use: Callable[[Client], Awaitable[None]], **options: Any) -> None:
+    """Use a client and an account in virtual time, in which no deadline passes while one of them works."""
+
+    async def run() -> None:
+        async with (
+            open_hcloud(now=asyncio.get_running_loop().time) as account,
+            Client.open(account, **({"write_deadline_seconds": DEADLINE} | options)) as client,
+        ):
+            await use(client)
+
+    run_virtually(run(), has_servers=True)
 
 
 # ---- reads and writes without faults
@@ -345,13 +369,11 @@ def describe(client: Client) -> list[tuple[str, str]]:
         "huge",
         "cut_off",
         "drop",
-        "hang",
     ],
 )
 async def test_an_answer_that_is_not_the_apis_proves_nothing_and_nothing_is_sent_again(
-    account: HcloudAccount, write: Write, effect: str, fault: str
+    client: Client, write: Write, effect: str, fault: str
 ):
-    client = Client(account, write_deadline_seconds=0.5)
     balancer_id = await client.create()
     before, sent = describe(client), len(client.writes())
     client.server.add_fault(fault, method="POST|PUT|DELETE", effect=effect)
@@ -360,22 +382,27 @@ async def test_an_answer_that_is_not_the_apis_proves_nothing_and_nothing_is_sent
     assert SECRET not in result.reason
     assert len(client.writes()) == sent + 1
     assert (describe(client) == before) == (effect == "never")
-    await client.close()
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_a_write_that_takes_effect_after_its_deadline_was_unknown(account: HcloudAccount, write: Write):
-    client = Client(account, write_deadline_seconds=0.2)
-    balancer_id = await client.create()
-    before = describe(client)
-    client.server.add_fault("hang", method="POST|PUT|DELETE", effect="later", count=1)
-    started = time.monotonic()
-    assert isinstance(await write(client, balancer_id), UnknownOutcome)
-    assert time.monotonic() - started < 5
-    assert describe(client) == before
-    client.server.release()
-    assert describe(client) != before
-    await client.close()
+@pytest.mark.parametrize("effect", ["now", "never", "later"])
+def test_a_write_without_an_answer_by_its_deadline_is_unknown(write: Write, effect: str):
+    async def lose_answer(client: Client) -> None:
+        balancer_id = await client.create()
+        before, sent = describe(client), len(client.writes())
+        client.server.add_fault("hang", method="POST|PUT|DELETE", effect=effect, count=1)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        result = await write(client, balancer_id)
+        assert isinstance(result, UnknownOutcome), result
+        assert clock() - began == pytest.approx(DEADLINE, abs=1)
+        assert SECRET not in result.reason
+        assert len(client.writes()) == sent + 1
+        assert (describe(client) != before) == (effect == "now")
+        client.server.release()
+        assert (describe(client) != before) == (effect in {"now", "later"})
+
+    run_virtual_client(lose_answer)
 
 
 async def set_busy(client: Client, balancer_id: str) -> None:
@@ -478,7 +505,7 @@ async def test_a_requested_pause_holds_reads_and_writes_of_the_account_back(clie
 async def test_writes_do_not_count_among_the_requests_for_instances(account: HcloudAccount):
     client = Client(account, requests_per_minute=120)
     balancer_id = await client.create()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):  # among them, the 21st of a minute would wait for its end
         for _ in range(12):  # 20 a minute are allowed for instances
             await rename(client, balancer_id)
             assert not isinstance(await client.ours.get_balancer(balancer_id), Unanswered)
@@ -487,7 +514,7 @@ async def test_writes_do_not_count_among_the_requests_for_instances(account: Hcl
 
 
 async def test_a_write_beyond_the_number_per_minute_is_not_sent_but_a_deletion_is(account: HcloudAccount):
-    client = Client(account, requests_per_minute=4, write_deadline_seconds=1)
+    client = Client(account, requests_per_minute=4, write_deadline_seconds=40)
     for _ in range(2):  # the other two are for reads
         await client.ours.get_balancer("5")
     result = await rename(client, "5")
@@ -585,14 +612,16 @@ async def test_an_action_that_fails_is_unknown(client: Client):
     assert result == UnknownOutcome(reason="change_algorithm failed: action_failed")
 
 
-async def test_an_action_that_does_not_end_by_the_deadline_is_unknown(account: HcloudAccount):
-    client = Client(account, write_deadline_seconds=1)
-    balancer_id = await client.create()
-    client.project.actions.seconds = 60
-    started = time.monotonic()
-    assert isinstance(await change(client, balancer_id), UnknownOutcome)
-    assert time.monotonic() - started < 5
-    await client.close()
+def test_an_action_that_does_not_end_by_the_deadline_is_unknown():
+    async def outwait(client: Client) -> None:
+        balancer_id = await client.create()
+        client.project.actions.seconds = 2 * DEADLINE
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        assert isinstance(await change(client, balancer_id), UnknownOutcome)
+        assert clock() - began == pytest.approx(DEADLINE, abs=5)
+
+    run_virtual_client(outwait)
 
 
 @pytest.mark.parametrize("fault", ["service_error", "lying_not_found", "wrong_id", "cut_off"])
@@ -603,32 +632,41 @@ async def test_a_lost_answer_about_an_action_is_asked_for_again(client: Client, 
     assert await change(client, balancer_id) == WriteSuccess()
 
 
-async def test_different_balancers_change_at_the_same_time(client: Client):
-    ids = [str(client.project.add_balancer(f"web-{number}", labels=LABELS)) for number in range(8)]
-    client.project.actions.seconds = 0.5
-    started = time.monotonic()
-    assert set(await asyncio.gather(*(change(client, each) for each in ids))) == {WriteSuccess()}
-    assert time.monotonic() - started < 2.5  # one after the other, 4 s
+def test_different_balancers_change_at_the_same_time():
+    async def change_all(client: Client) -> None:
+        ids = [str(client.project.add_balancer(f"web-{number}", labels=LABELS)) for number in range(8)]
+        client.project.actions.seconds = 5
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        assert set(await asyncio.gather(*(change(client, each) for each in ids))) == {WriteSuccess()}
+        assert clock() - began < 10  # one after the other, 40 s
+
+    run_virtual_client(change_all)
 
 
-async def test_one_request_asks_for_the_ends_of_many_actions(account: HcloudAccount):
-    client = Client(account, requests_per_minute=480, write_deadline_seconds=20, first_poll_seconds=0.4)
-    client.project.actions.seconds = 0.5
-    names = [f"web-{number}" for number in range(100)]
-    results = await asyncio.gather(
-        *(client.ours.create_balancer(client.desired(name=name), (), OWNER) for name in names)
-    )
-    assert {type(each) for each in results} == {WriteSuccess}
-    assert len({each.balancer_id for each in results if isinstance(each, WriteSuccess)}) == len(names)
-    polls = [each for each in client.server.requests if each.path == "/actions"]
-    assert len(polls) < len(names)
-    await client.close()
+def test_one_request_asks_for_the_ends_of_many_actions():
+    async def create_all(client: Client) -> None:
+        client.project.actions.seconds = 0.5
+        names = [f"web-{number}" for number in range(100)]
+        results = await asyncio.gather(
+            *(client.ours.create_balancer(client.desired(name=name), (), OWNER) for name in names)
+        )
+        assert {type(each) for each in results} == {WriteSuccess}
+        ids = {each.balancer_id for each in results if isinstance(each, WriteSuccess)}
+        assert len(ids) == len(names)
+        polls = [each for each in client.server.requests if each.path == "/actions"]
+        assert len(polls) < len(names)
+
+    run_virtual_client(create_all, requests_per_minute=480, first_poll_seconds=0.4)
 
 
-async def test_the_requests_for_the_end_of_an_action_become_few(client: Client):
-    balancer_id = await client.create()
-    client.project.actions.seconds = 0.2
-    targets = [client.add_target() for _ in range(20)]
-    await client.converge(balancer_id, client.desired(), *targets)
-    polls = [each for each in client.server.requests if each.path == "/actions"]
-    assert len(polls[5:]) <= 2 * len(targets)
+def test_the_requests_for_the_end_of_an_action_become_few():
+    async def converge(client: Client) -> None:
+        balancer_id = await client.create()
+        client.project.actions.seconds = 0.2
+        targets = [client.add_target() for _ in range(20)]
+        await client.converge(balancer_id, client.desired(), *targets)
+        polls = [each for each in client.server.requests if each.path == "/actions"]
+        assert len(polls[5:]) <= 2 * len(targets)
+
+    run_virtual_client(converge)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from libs.clouds.instances import Anchor, Deleted, Instance, NotFound, Unanswered
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.thalassa.organisation import SimOrganisation
 from libs.testbed.clouds.thalassa.server import SimThalassa
@@ -236,7 +237,7 @@ async def test_a_file_that_changes_while_a_token_is_fetched_is_another_generatio
 
 async def test_a_config_file_for_another_endpoint_sends_nothing(account: Account):
     async with account.open(endpoint="https://api.example") as ours:
-        answer = await asyncio.wait_for(ours.find_anchor(), 10)
+        answer = await asyncio.wait_for(ours.find_anchor(), HANG_SECONDS)
     assert isinstance(answer, Unanswered)
     assert "api.example" not in answer.reason
     assert account.server.requests == []

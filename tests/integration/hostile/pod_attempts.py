@@ -14,6 +14,7 @@ import pytest
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.pki import CertificateAuthority
 from tests.bootstrap_actors import BootstrapInstallation
 from tests.integration.hostile.attempts import Attempt
@@ -88,7 +89,7 @@ async def trust_another_authority(nats: BootstrapInstallation) -> None:
 async def _cannot_open(nats: BootstrapInstallation, why: str, *, seed: Path | None, ca: Path) -> None:
     access = NatsAccess(servers=(nats.url,), service="watcher", nkey_seed_file=seed, tls_ca_file=ca)
     with pytest.raises(BusError, match=f"(?i){why}"):
-        await Connection.open(access, nats.url, seconds=10, on_violation=lambda text: None)
+        await Connection.open(access, nats.url, seconds=HANG_SECONDS, on_violation=lambda text: None)
 
 
 @asynccontextmanager
@@ -132,8 +133,10 @@ async def shake_hands_slowly(nats: BootstrapInstallation) -> None:
 async def connect_service(nats: BootstrapInstallation) -> None:
     """A service with its key connects within seconds, and the server answers it."""
     access = nats.nats_access("labeler")
-    client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
-    await client.round_trip(10)
+    client = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
+    )
+    await client.round_trip(HANG_SECONDS)
     await client.abort("done")
 
 

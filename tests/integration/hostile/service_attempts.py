@@ -10,6 +10,7 @@ from libs.common.bus.nats.jetstream import NANOSECONDS
 from libs.common.bus.stream_limits import limit_for_bytes
 from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import DECIDED, FLOW, OBSERVED_NODE, STREAM
+from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import make_decided
 from tests.bus_actors import wait_until
 from tests.integration.hostile.attacked_cluster import VICTIM
@@ -53,7 +54,7 @@ async def fill_stream(keys: StolenKeys) -> None:
     async with keys.connect("labeler") as client:
         stored = []
         for name in names:
-            if b'"error"' in (await client.request(name, payload, seconds=10)).data:
+            if b'"error"' in (await client.request(name, payload, seconds=HANG_SECONDS)).data:
                 break  # full, unless the watcher has let the stream grow in time
             stored.append(name)
         await keys.cluster.let_honest_node_join()
@@ -98,7 +99,7 @@ async def create_consumers(keys: StolenKeys) -> None:
 
         await wait_until(is_waiting, "csr reports that it cannot follow the stream")
         for number in taken:
-            await client.request(f"$JS.API.CONSUMER.DELETE.{STREAM}.thief-{number}", seconds=10)
+            await client.request(f"$JS.API.CONSUMER.DELETE.{STREAM}.thief-{number}", seconds=HANG_SECONDS)
     await services.wait_until_ready()
 
 
@@ -106,7 +107,7 @@ async def _create_consumer(client: Connection, name: str) -> bool:
     config = {"name": name, "filter_subject": f"{FLOW}.>", "ack_policy": "none", "mem_storage": True}
     body = {"stream_name": STREAM, "config": config | {"inactive_threshold": 60 * NANOSECONDS}}
     subject = f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}.{FLOW}.>"
-    answer = await client.request(subject, msgspec.json.encode(body), seconds=10)
+    answer = await client.request(subject, msgspec.json.encode(body), seconds=HANG_SECONDS)
     return b'"error"' not in answer.data
 
 

@@ -10,6 +10,7 @@ import msgspec
 from libs.common.bus.nats.connection import Connection
 from libs.common.contract.events import Event, Leading, NodeEnriched, NodeObserved, encode
 from libs.common.contract.subjects import ENRICHED_NODE, LEADING, OBSERVED_NODE, subject_of
+from libs.testbed.child_process import HANG_SECONDS
 from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import wait_until
 from tests.integration.hostile.attacked_cluster import VICTIM, AttackedCluster
@@ -29,7 +30,9 @@ class StolenKeys:
         """A connection with that user's key."""
         access = self.nats.nats_access(user)
         refused: list[str] = []
-        client = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
+        client = await Connection.open(
+            access, access.servers[0], seconds=HANG_SECONDS, on_violation=refused.append
+        )
         try:
             yield client
         finally:
@@ -44,7 +47,7 @@ class StolenKeys:
 
     async def put(self, client: Connection, subject: str, payload: bytes) -> None:
         """Publish bytes, which the stream accepts."""
-        answer = await client.request(subject, payload, seconds=10)
+        answer = await client.request(subject, payload, seconds=HANG_SECONDS)
         assert b'"error"' not in answer.data, answer.data
 
     async def wait_until_corrected(self) -> None:

@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kubelets import MERGE
 from libs.testbed.sim_apiserver.faults import (
@@ -19,6 +20,7 @@ from libs.testbed.sim_apiserver.faults import (
     TooManyRequestsFault,
 )
 from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.bus_actors import wait_until
 from tests.chaos.api_proxy import ApiProxy
 from tests.chaos.links import (
     BLACK_HOLE,
@@ -33,7 +35,6 @@ from tests.chaos.links import (
 from tests.tcp_server import serve_tcp
 
 NODES = "/api/v1/nodes"
-SECONDS = 10
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ async def proxy(simulated: SimApiServer) -> AsyncIterator[ApiProxy]:
 @pytest.fixture
 async def client(simulated: SimApiServer, proxy: ApiProxy) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.TCPConnector(ssl=simulated.ssl_context())
-    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    timeout = aiohttp.ClientTimeout(total=HANG_SECONDS)
     async with aiohttp.ClientSession(proxy.server, connector=connector, timeout=timeout) as client:
         yield client
 
@@ -199,7 +200,7 @@ async def connected(fault_proxy: FaultProxy) -> AsyncIterator[Connection]:
         writer.close()
 
 
-async def ask(connection: Connection, data: bytes, seconds: float = 10.0) -> bytes:
+async def ask(connection: Connection, data: bytes, seconds: float = HANG_SECONDS) -> bytes:
     reader, writer = connection
     writer.write(data)
     async with asyncio.timeout(seconds):
@@ -209,7 +210,7 @@ async def ask(connection: Connection, data: bytes, seconds: float = 10.0) -> byt
 
 async def is_ended(connection: Connection) -> bool:
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             return not await connection[0].read(1)
     except OSError:
         return True
@@ -238,7 +239,7 @@ async def test_blocked_bytes_arrive_in_order_once_nothing_blocks_them(
         connection[1].write(b"3")
         assert bytes(echo[0].received) == b"1"
         fault_proxy.set_state(HEALTHY)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             assert await connection[0].readexactly(2) == b"23"
 
 
@@ -250,7 +251,7 @@ async def test_a_one_way_link_carries_requests_and_no_answers(
         fault_proxy.set_state(LinkState(blocked=("to-client",)))
         with pytest.raises(TimeoutError):
             await ask(connection, b"b", SHORT)
-        assert bytes(echo[0].received) == b"ab"
+        await wait_until(lambda: bytes(echo[0].received) == b"ab", "the request arrives")
 
 
 async def test_a_delay_counts_in_each_direction(fault_proxy: FaultProxy):

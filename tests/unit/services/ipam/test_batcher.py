@@ -8,6 +8,7 @@ import pytest
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.kube.event_recorder import EventRecorder
+from libs.testbed.child_process import HANG_SECONDS
 from services.ipam.batcher import Batcher
 from services.ipam.core.allocation import AllocationRequest, AllocationResult, Assignment
 from services.ipam.reports import COMPONENT, NOT_AVAILABLE, NodeEvents
@@ -86,7 +87,7 @@ async def test_the_longer_a_claim_took_the_more_requests_share_the_next_one(
     assert pause[0] < left < pause[1]
     claims.clock.advance(left)
     claims.answer()
-    await asyncio.wait_for(asyncio.gather(*claims.submit(1)), 10)
+    await asyncio.wait_for(asyncio.gather(*claims.submit(1)), HANG_SECONDS)
 
 
 async def test_one_that_gives_up_keeps_nobody_waiting(claims: Claims):
@@ -126,7 +127,7 @@ async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims, clai
     await claims.batcher.close()
     for task in tasks:
         with pytest.raises(TemporaryError, match="ipam stops"):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, HANG_SECONDS)
 
 
 # ---- Events

@@ -26,6 +26,7 @@ from libs.common.contract.events import DeadLetter
 from libs.common.contract.subjects import DEAD_LETTERS
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.telemetry import fields_of
+from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import NOW, make_facts, make_message, make_node, make_node_enriched, make_node_observed
 from tests.service_flow import make_dependencies
 
@@ -243,7 +244,7 @@ async def _run(around: Callable[[Message], Awaitable[Disposition]], message: Mes
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not condition():  # noqa: ASYNC110 - what is waited for is a metric
             await asyncio.sleep(0)
 

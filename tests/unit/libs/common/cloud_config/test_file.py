@@ -12,6 +12,7 @@ from libs.common.cloud_config.model import CloudConfig
 from libs.common.safe_yaml import MAX_BYTES, YamlError, read_yaml
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader, UnreadableFile, read_config_file
 from libs.talos.talosconfig import CredentialsError, parse_talosconfig
+from libs.testbed.child_process import HANG_SECONDS
 from tests.service_flow import MountedConfigMap
 
 ONE = "transformations: [{name: one}]\n"
@@ -151,11 +152,11 @@ async def test_changes_are_called_back_while_the_file_is_watched(tmp_path: Path)
     watching = asyncio.create_task(watch.watch(heard.put, poll_seconds=0.01))
     try:
         mounted.replace_text(TWO)
-        assert names(await asyncio.wait_for(heard.get(), 10)) == ["two"]
+        assert names(await asyncio.wait_for(heard.get(), HANG_SECONDS)) == ["two"]
         mounted.replace_text(BAD)
-        assert isinstance(await asyncio.wait_for(heard.get(), 10), CloudConfigError)
+        assert isinstance(await asyncio.wait_for(heard.get(), HANG_SECONDS), CloudConfigError)
         mounted.replace_text(TWO)
-        assert names(await asyncio.wait_for(heard.get(), 10)) == ["two"]
+        assert names(await asyncio.wait_for(heard.get(), HANG_SECONDS)) == ["two"]
     finally:
         watching.cancel()
         await asyncio.wait([watching])

@@ -13,6 +13,7 @@ from libs.common.bus.protocol import ServerLiveness
 from libs.common.kube.errors import Unreachable
 from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
 from libs.common.service.leader_elector import BusReachability, LeaderElector, LeadershipLost, NoLock
+from libs.testbed.child_process import HANG_SECONDS
 from tests.bus_actors import wait_until
 from tests.clocks import ManualClock
 
@@ -100,11 +101,11 @@ async def test_a_candidate_waits_through_another_holder_and_an_unreachable_serve
 
 async def test_a_candidate_acquires_the_lease_as_soon_as_its_bus_answers():
     bus, lock = Bus(silent=60.0), ScriptedLock(HELD)
-    winning = asyncio.create_task(by_lease(lock, retry_seconds=60.0, bus=bus).acquire())
+    winning = asyncio.create_task(by_lease(lock, retry_seconds=10 * HANG_SECONDS, bus=bus).acquire())
     await asyncio.sleep(0)
     assert lock.tries == 0
     bus.silent = 0.0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await winning == 3
     assert lock.tries == 1
 
@@ -118,8 +119,8 @@ async def test_a_candidate_that_cannot_ask_says_why():
 
 async def test_an_expiring_lease_is_tried_for_when_it_expires_and_not_a_period_later():
     lock = ScriptedLock(LeaseDenial(holder="b", seconds=0.02), HELD)
-    async with asyncio.timeout(30):
-        await by_lease(lock, retry_seconds=60.0).acquire()
+    async with asyncio.timeout(HANG_SECONDS):
+        await by_lease(lock, retry_seconds=10 * HANG_SECONDS).acquire()
 
 
 async def test_without_a_lease_a_replica_leads_until_it_ends():
