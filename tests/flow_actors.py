@@ -31,8 +31,14 @@ class _ConsumerProgress(msgspec.Struct, frozen=True):
     num_ack_pending: int
 
 
-# Soon back after an outage. A busy machine, which answers a probe late, is none.
-QUICK = Timeouts(probe_every=0.5, probe_deadline=30.0, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
+# A busy machine, which answers late, is no outage.
+PATIENT_TIMING = Timeouts(
+    connect=30.0, probe_deadline=30.0, publish_deadline=60.0, pull_silence=15.0, follower_kept=60.0
+)
+# Soon back after an outage, too.
+QUICK = msgspec.structs.replace(
+    PATIENT_TIMING, probe_every=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3
+)
 
 
 class FlowActor(ServiceFlow):

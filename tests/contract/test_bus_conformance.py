@@ -56,6 +56,7 @@ from tests.bus_actors import (
     run_during,
     wait_until,
 )
+from tests.flow_actors import PATIENT_TIMING
 from tests.named_machines import make_instance_metadata
 
 STORE_BYTES = 200 * 1024 * 1024  # three steps of the stream's limit fit
@@ -73,7 +74,7 @@ async def bus_factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
             limited = f'jetstream {{ store_dir: "{server.store}", max_file_store: {STORE_BYTES} }}\n'
             (server.run_dir / "nats.conf").write_text(limited)
             await server.restart()
-            connect = partial(NatsBus.connect, (server.url,))
+            connect = partial(NatsBus.connect, (server.url,), timing=PATIENT_TIMING)
         else:
             memory = MemoryServer()
 

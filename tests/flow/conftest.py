@@ -10,7 +10,7 @@ from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import NATS
-from tests.flow_actors import FlowActor
+from tests.flow_actors import PATIENT_TIMING, FlowActor
 
 Connect = Callable[..., Awaitable[Bus]]
 
@@ -29,7 +29,7 @@ async def connect(request: pytest.FixtureRequest, nats_server: NatsServer) -> As
         async def connected(service: str = "watcher") -> Bus:
             if request.param == "memory":
                 return MemoryBus(memory)
-            bus = await NatsBus.connect((nats_server.url,), service=service)
+            bus = await NatsBus.connect((nats_server.url,), service=service, timing=PATIENT_TIMING)
             stack.push_async_callback(bus.close)
             return bus
 

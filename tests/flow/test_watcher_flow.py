@@ -23,6 +23,7 @@ from services.watcher.core.kinds import NODE
 from services.watcher.core.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import make_node, make_request
 from tests.bus_actors import MAX_BYTES, close_at_end, run_during, wait_until
+from tests.flow_actors import PATIENT_TIMING
 from tests.watcher_actors import (
     ScriptedKind,
     ScriptedNodes,
@@ -42,7 +43,7 @@ async def connect(nats_server: NatsServer) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
 
         async def connect(*, service: str) -> NatsBus:
-            return await NatsBus.connect((nats_server.url,), service=service)
+            return await NatsBus.connect((nats_server.url,), service=service, timing=PATIENT_TIMING)
 
         yield close_at_end(stack, connect)
 

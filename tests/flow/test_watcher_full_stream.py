@@ -17,6 +17,7 @@ from libs.common.contract.subjects import LEADING
 from libs.testbed.nats_server import NatsServer
 from tests.builders import make_node
 from tests.bus_actors import make_event, run_during, wait_until
+from tests.flow_actors import PATIENT_TIMING
 from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
 
 MEBIBYTE = 1024 * 1024
@@ -38,7 +39,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
             await nats.restart()
 
             async def connect(service: str) -> Bus:
-                bus = await NatsBus.connect((nats.url,), service=service)
+                bus = await NatsBus.connect((nats.url,), service=service, timing=PATIENT_TIMING)
                 stack.push_async_callback(bus.close)
                 return bus
 

@@ -15,6 +15,8 @@ from libs.common.kube.errors import Conflict, Forbidden, Unreachable
 from libs.common.kube.lease_lock import LeaseGrant, LeaseLock
 from tests.kube_loopback import LoopbackServer, open_api, respond_error
 
+RENEW_DEADLINE = 4.0  # seconds; half of it is more than an answer takes on a busy machine
+
 
 class LeaseServer:
     """One Lease with a resourceVersion, behind a server that can hang or refuse."""
@@ -56,15 +58,15 @@ async def leases(tmp_path: Path) -> AsyncIterator[tuple[LeaseServer, KubeApi]]:
         yield leases, api
 
 
-def a_lock(api: KubeApi, identity: str = "one", duration_seconds: int = 2) -> LeaseLock:
+def a_lock(api: KubeApi, identity: str = "one") -> LeaseLock:
     return LeaseLock(
         api,
         namespace="kube-system",
         name="ccm",
         identity=identity,
         now=lambda: datetime.now(UTC),
-        duration_seconds=duration_seconds,
-        renew_deadline_seconds=1.0,
+        duration_seconds=60,
+        renew_deadline_seconds=RENEW_DEADLINE,
     )
 
 
@@ -80,14 +82,14 @@ async def test_a_hung_server_costs_the_lead_at_the_renew_deadline_and_no_call_ou
     leases: tuple[LeaseServer, KubeApi],
 ):
     server, api = leases
-    lock = a_lock(api, duration_seconds=60)
+    lock = a_lock(api)
     await lock.try_acquire_or_renew()
     held = time.monotonic()
     server.hanging = True
     while lock.is_leading:
-        with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
+        with pytest.raises(Unreachable, match=f"no answer within {RENEW_DEADLINE / 2:g} s"):
             await lock.try_acquire_or_renew()
-    assert 0.9 < time.monotonic() - held < 30, "the renew deadline is 1 s; the Lease lasts for 60 s"
+    assert 0.9 * RENEW_DEADLINE < time.monotonic() - held < 50, "the Lease lasts for 60 s"
 
 
 async def test_a_renewal_that_hung_is_made_good_before_the_deadline(leases: tuple[LeaseServer, KubeApi]):
@@ -138,9 +140,10 @@ async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing
 ):
     _, api = leases
     holder, standby = await holder_and_standby(api)
+    began = time.monotonic()
     await standby.report_standby()
     assert isinstance(await holder.try_acquire_or_renew(), LeaseGrant)
-    assert time.monotonic() - holder.reported_at < 1.0
+    assert holder.reported_at >= began
     successor = a_lock(api, "holder")
     await successor.try_acquire_or_renew()
     assert successor.reported_at == float("-inf"), "it was there before"
@@ -166,9 +169,10 @@ async def test_a_new_holder_counts_neither_its_own_report_nor_one_to_the_holder_
     assert isinstance(await standby.try_acquire_or_renew(), LeaseGrant)
     assert standby.reported_at == float("-inf")
     await third.try_acquire_or_renew()
+    began = time.monotonic()
     await third.report_standby()
     await standby.try_acquire_or_renew()
-    assert time.monotonic() - standby.reported_at < 1.0
+    assert standby.reported_at >= began
 
 
 async def test_only_a_holder_that_writes_that_it_reads_reports_gets_one(

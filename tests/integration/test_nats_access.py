@@ -4,7 +4,6 @@ import asyncio
 import time
 from pathlib import Path
 
-import msgspec
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
@@ -14,7 +13,7 @@ from libs.common.contract.subjects import ENRICHED_NODE
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import CertificateAuthority
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
-from tests.integration.conftest import QUICK, ConnectBus
+from tests.integration.conftest import IMPATIENT, QUICK, ConnectBus
 from tests.tcp_server import serve_tcp
 
 # Test keys of nkeys' own kind, made for these tests only.
@@ -42,9 +41,6 @@ def allow_lists(directory: Path) -> str:
     """
 
 
-PATIENT = msgspec.structs.replace(QUICK, publish_deadline=60.0)
-
-
 @pytest.fixture
 async def guarded(nats_server: NatsServer, tmp_path: Path) -> NatsServer:
     """A server that knows two keys; metadata may not publish enriched nodes there."""
@@ -63,13 +59,12 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
         "metadata",
         nkey_seed_file=seed_file(tmp_path, "metadata"),
         hooks=BusHooks(permission_violation=violations.append),
-        timing=PATIENT,
     )
     await wait_until(lambda: metadata.stream_id != "")
     started = time.monotonic()
     with pytest.raises(BusError, match="permissions violation"):
         await metadata.publish(make_event())
-    assert time.monotonic() - started < PATIENT.publish_deadline / 2
+    assert time.monotonic() - started < QUICK.publish_deadline / 2
     assert len(violations) == 1
     assert ENRICHED_NODE in violations[0]
     assert any("denied permission" in problem for problem in metadata.problems())
@@ -115,7 +110,7 @@ async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
     nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
 ):
     ca = await encrypted(nats_server, tmp_path)
-    bus = await connect_bus(tls_ca_file=ca)
+    bus = await connect_bus(tls_ca_file=ca, timing=IMPATIENT)
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     await bus.publish(make_event())
     nats_server.pause()

@@ -8,6 +8,7 @@ from secrets import token_hex
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.protocol import BusError, BusHooks, StreamFull
 from libs.common.contract.events import Leading
 from libs.common.contract.services import DURABLES
@@ -15,7 +16,12 @@ from libs.common.contract.subjects import subject_of
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, make_event, publish_with_headroom, wait_until
 from tests.chaos.nats_servers import NatsServers, NoLeader
-from tests.integration.conftest import ConnectBus
+from tests.integration.conftest import IMPATIENT, ConnectBus
+
+
+@pytest.fixture
+def timing() -> Timeouts:
+    return IMPATIENT
 
 
 @pytest.fixture

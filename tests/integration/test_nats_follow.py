@@ -126,7 +126,7 @@ async def test_idleness_is_no_loss(nats_bus: NatsBus):
     recorder = Recorder()
     async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
         await wait_until(lambda: recorder.is_caught_up)
-        await asyncio.sleep(2.5)  # the fact under test is that nothing happens: past silence and expiry
+        await asyncio.sleep(6)  # the fact under test is that nothing happens: past silence and expiry
         await nats_bus.publish(make_event())
         await wait_until(lambda: len(recorder.messages) == 1)
     assert recorder.disconnects == []
@@ -248,7 +248,7 @@ async def test_no_message_id_is_sent_so_the_same_words_are_stored_again(
 async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_own(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
-    impatient = await connect_bus("metadata", timing=msgspec.structs.replace(QUICK, publish_deadline=0.3))
+    impatient = await connect_bus("metadata", timing=msgspec.structs.replace(QUICK, publish_deadline=3.0))
     stream_id = await impatient.provision((NODES,), max_bytes=MAX_BYTES)
     publisher = OrderedPublisher(impatient)
     word = make_event(stream_id=stream_id)

@@ -7,21 +7,26 @@ import msgspec
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
+from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.subjects import FLOW
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
-from tests.integration.conftest import QUICK, ConnectBus
+from tests.integration.conftest import IMPATIENT, QUICK, ConnectBus
+
+
+@pytest.fixture
+def timing() -> Timeouts:
+    return IMPATIENT
 
 
 async def test_a_nats_that_is_down_at_the_start_is_a_problem_in_words_and_no_error(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
     await nats_server.kill()
-    bus = await connect_bus(timing=msgspec.structs.replace(QUICK, publish_deadline=0.5))
+    bus = await connect_bus(timing=msgspec.structs.replace(QUICK, publish_deadline=3.0))
     (problem,) = bus.problems()
     assert problem == f"NATS at {nats_server.url}: connection refused, retrying every 0.3 s"
     with pytest.raises(BusError, match="connection refused"):
