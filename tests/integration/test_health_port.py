@@ -18,6 +18,7 @@ from libs.common.service.listener import Limits, Listener
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.process_settings import OPEN_PATHS
 from libs.testbed.child_process import HANG_SECONDS
+from tests.bus_actors import wait_until
 
 
 @pytest.fixture(params=["http", "https"])
@@ -67,12 +68,12 @@ async def until_closed(port: int, sent: bytes) -> None:
 )
 async def test_a_caller_who_stalls_is_let_go(port: int, sent: bytes):
     await until_closed(port, sent)
-    assert await is_alive(port)
+    await wait_until(lambda: is_alive(port))  # a busy machine may be one that stalls, too
 
 
 async def test_more_callers_than_we_have_room_for_are_let_go_and_the_next_is_served(port: int):
     await asyncio.gather(*(until_closed(port, b"GET /livez HT") for _ in range(50)))
-    assert await is_alive(port)
+    await wait_until(lambda: is_alive(port))
 
 
 async def test_every_path_is_open_to_every_caller():

@@ -146,7 +146,7 @@ def follow(server: LoopbackServer, tmp_path: Path) -> Follow:
 
     @asynccontextmanager
     async def following(**options: Any) -> AsyncIterator[tuple[NodeFollower, Reflector[Node]]]:
-        deadline = options.pop("deadline_seconds", 10.0)
+        deadline = options.pop("deadline_seconds", 60.0)
         async with (
             open_api(server.url, tmp_path, deadline_seconds=deadline) as api,
             follow_nodes(api, **options) as running,
@@ -293,7 +293,8 @@ async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repea
         watches=[stream(added("web-1", 101)), stream(stays_open=True)],
         checks=[fault, fault, listing(version=101)],
     )
-    async with follow(deadline_seconds=1.0, stale_seconds=0.5) as (follower, reflector):
+    deadline = 3.0 if fault is hang else 60.0  # of each request, those that succeed included
+    async with follow(deadline_seconds=deadline, stale_seconds=0.5) as (follower, reflector):
         await wait_until(lambda: len(requests_of(server, "check")) >= 2 or bool(follower.errors), "repeated")
         await wait_until(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
         await wait_until(lambda: not reflector._needs_version_check, "answered")
@@ -403,7 +404,7 @@ async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
         return response
 
     server.answer = script_nodes(watches=[refuse, stream(added("web-1", 101), stays_open=True)])
-    async with follow(deadline_seconds=1.0) as (follower, _):
+    async with follow(deadline_seconds=3.0 if how == "stalls" else 60.0) as (follower, _):
         await wait_until(lambda: "web-1" in follower.nodes)
         assert len(follower.errors) == 1
 
