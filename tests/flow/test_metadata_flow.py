@@ -135,7 +135,7 @@ async def test_a_node_whose_addresses_change_during_each_query_explains_itself(s
             await wait_until(partial(is_queried, talos, address))
             await is_heard(service, await stream.publish_node(make_node(ip=following)))
             talos.held[address].set()
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable, seconds=10.0)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
         assert "change before the machine answers" in event.fault.message
         await wait_until(lambda: talos.looking[addresses[-1]] == 1)  # the last address is queried at once
@@ -152,7 +152,7 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(stream, tal
         for i in range(5):
             talos.put(make_facts(addresses=(AddressStatus(address=f"10.0.0.{i + 10}/24", link="eth0"),)))
         event = await stream.wait_for_enriched(
-            "web-1", NodeEnriched, lambda event: event.facts.addresses[0].address == "10.0.0.14/24", 3.0
+            "web-1", NodeEnriched, lambda event: event.facts.addresses[0].address == "10.0.0.14/24"
         )
         assert event.observed_sequence == first.observed_sequence
         assert len(talos.looks) == 2, "a flock of changes is one look"
@@ -233,8 +233,8 @@ async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
         await wait_until(lambda: len(talos.looks) > looks)
         node = service._nodes["web-1"]
         await wait_until(lambda: node.state.publication.failures > 0)
-        # As after a long time without NATS: the next try is a minute away.
-        publication = msgspec.structs.replace(node.state.publication, retry_at=time.monotonic() + 60.0)
+        # As after a long time without NATS: the next try is far away.
+        publication = msgspec.structs.replace(node.state.publication, retry_at=time.monotonic() + 3600.0)
         node.state = msgspec.structs.replace(node.state, publication=publication)
         await nats_server.restart()
 
@@ -332,13 +332,13 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(stream, talos):
             await stream.publish_node(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
             await stream.wait_for_enriched(name, NodeUnreachable)
-        # as after a long outage: the next poll is a minute away
+        # as after a long outage: the next poll is far away
         for node in service._nodes.values():
-            node.state = msgspec.structs.replace(node.state, next_poll_at=time.monotonic() + 60.0)
+            node.state = msgspec.structs.replace(node.state, next_poll_at=time.monotonic() + 3600.0)
         for i in range(len(names)):
             talos.clear_fault(f"10.0.3.{i + 1}")
         for name in names:
-            await stream.wait_for_enriched(name, NodeEnriched, seconds=20.0)
+            await stream.wait_for_enriched(name, NodeEnriched)
 
 
 async def test_a_hanging_machine_delays_no_other(stream, talos):

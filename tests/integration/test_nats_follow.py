@@ -25,7 +25,7 @@ async def ephemerals(server: NatsServer) -> set[str]:
 
 
 async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_there(connect_bus: ConnectBus):
-    patient = msgspec.structs.replace(QUICK, retry_first=60.0, follow_retry_cap=60.0)
+    patient = msgspec.structs.replace(QUICK, retry_first=3600.0, follow_retry_cap=3600.0)
     watcher, other = await connect_bus(timing=patient), await connect_bus("labeler", timing=patient)
     provisioner, waiter = Recorder(), Recorder()
     async with (

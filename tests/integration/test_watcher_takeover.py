@@ -24,10 +24,12 @@ from services.watcher.service import WatcherService
 from tests.builders import make_request
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import QUICK, ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 ROOT = Path(__file__).parents[2]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+# A takeover waits for the end of the Lease. A busy machine delays a renewal by seconds.
+LEASE = {"lease_duration_seconds": 10.0, "renew_deadline_seconds": 8.0, "retry_period_seconds": 0.25}
 _numbers = itertools.count(1)
 
 
@@ -62,7 +64,11 @@ class World:
 
     async def watcher(self, identity: str = "first", **settings: Any) -> WatcherService:
         return make_watcher(
-            await self.bus(), kube=self.kube, identity=identity, lease_name=self.lease, **settings
+            await self.bus(),
+            kube=self.kube,
+            identity=identity,
+            lease_name=self.lease,
+            **(LEASE | settings),
         )
 
 
@@ -89,9 +95,9 @@ async def a_watcher_process(run_dir: Path, world: World) -> AsyncIterator[ChildP
         f"--kubeconfig={world.control_plane.kubeconfig()}",
         f"--nats-url={world.nats.url}",
         f"--leader-elect-resource-name={world.lease}",
-        f"--leader-elect-lease-duration={QUICK['lease_duration_seconds']:g}s",
-        f"--leader-elect-renew-deadline={QUICK['renew_deadline_seconds']:g}s",
-        f"--leader-elect-retry-period={QUICK['retry_period_seconds']:g}s",
+        f"--leader-elect-lease-duration={LEASE['lease_duration_seconds']:g}s",
+        f"--leader-elect-renew-deadline={LEASE['renew_deadline_seconds']:g}s",
+        f"--leader-elect-retry-period={LEASE['retry_period_seconds']:g}s",
         f"--secure-port={allocate_port()}",
     ]
     command = [sys.executable, "-m", "services.watcher", *flags]
