@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.service_start import ROOT
 
 pytestmark = pytest.mark.real_servers
@@ -39,7 +40,7 @@ def test_a_measurement_of_the_console_prints_figures(command: list[str], figures
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     for figure in figures:

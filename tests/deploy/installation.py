@@ -178,4 +178,4 @@ class Operator:
 
     async def uninstall(self) -> None:
         """Uninstall the release and wait until its objects are deleted."""
-        await self.helm("uninstall", self.release, "--wait", "--timeout=60s")
+        await self.helm("uninstall", self.release, "--wait", "--timeout=180s")

@@ -137,7 +137,7 @@ async def test_helm_upgrades_the_references_release_in_place(
         await helm("upgrade", RELEASE, str(CHART), f"--values={values}", profile)
         after = await there(kubelets)
     finally:
-        await helm("uninstall", RELEASE, "--wait", "--timeout=60s")
+        await helm("uninstall", RELEASE, "--wait", "--timeout=180s")
     kept = {"Service", "credential"} | ({"DaemonSet"} if kind == "DaemonSet" else set())
     assert set(after) == kept  # its permissions, such as token creation, are deleted
     for what in kept:

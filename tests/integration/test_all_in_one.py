@@ -10,6 +10,7 @@ import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
@@ -76,7 +77,7 @@ def test_without_talos_it_refuses_to_start_unless_it_is_given_the_service_networ
             *(sys.executable, "-m", "services", "--bus=memory", "--without-talos"),
             "--controllers=node-csr-approval",
         ],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert ran.returncode == 2
     assert ran.stderr.startswith("python -m services: --without-talos needs --service-cluster-ip-range:")
@@ -84,7 +85,9 @@ def test_without_talos_it_refuses_to_start_unless_it_is_given_the_service_networ
 
 def test_who_needs_no_nats_does_not_load_its_library():
     code = "import runpy, sys; runpy.run_module('services'); print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
+    loaded = subprocess.check_output(
+        [sys.executable, "-c", code], cwd=ROOT, text=True, timeout=HANG_SECONDS
+    ).split()
     assert "libs.common.bus.memory.bus" in loaded
     assert not {name for name in loaded if name.partition(".")[0] == "nats"}
 

@@ -336,7 +336,7 @@ def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
     )
     written = tmp_path / "own.prof"
     command = [sys.executable, "-c", program, str(written)]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=HANG_SECONDS)
     told = format_top_functions(written)
     assert "(after)" in told
     assert "(before)" not in told

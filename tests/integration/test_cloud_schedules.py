@@ -17,6 +17,7 @@ from libs.common.clocks import utc_now
 from libs.common.contract.events import InstanceGone, decode
 from libs.common.contract.instances import RECORD_ANNOTATION
 from libs.common.contract.subjects import CLOUD_REPORTS, STREAM
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
@@ -150,7 +151,7 @@ async def replayed_reports(cluster: CloudCluster, name: str) -> AsyncIterator[No
                 await cluster.publish_as("prod", event)
             await asyncio.sleep(0.05)
 
-    async with asyncio.timeout(120):  # two rounds take seconds, on a busy machine a minute
+    async with asyncio.timeout(HANG_SECONDS):
         await capture()
     await client.close()
     async with run_during(replay()):

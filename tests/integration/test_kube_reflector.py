@@ -279,7 +279,7 @@ async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
     "fault",
     [
         refusal(429),
-        refusal(429, headers={"Retry-After": "1"}),
+        refusal(429, headers={"Retry-After": "3"}),  # beyond the deadline: the caller has to repeat it
         refusal(500),
         refusal(503),
         hang,
@@ -289,14 +289,20 @@ async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
 async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repeated(
     server: LoopbackServer, follow: Follow, fault: Answer
 ):
+    told = asyncio.Event()
+
+    async def answer_at_last(request: web.Request) -> web.StreamResponse:
+        await told.wait()
+        return respond_list(version=101)
+
     server.answer = script_nodes(
         watches=[stream(added("web-1", 101)), stream(stays_open=True)],
-        checks=[fault, fault, listing(version=101)],
+        checks=[fault, fault, answer_at_last],
     )
-    deadline = 3.0 if fault is hang else 60.0  # of each request, those that succeed included
-    async with follow(deadline_seconds=deadline, stale_seconds=0.5) as (follower, reflector):
+    async with follow(deadline_seconds=3.0, stale_seconds=0.5) as (follower, reflector):
         await wait_until(lambda: len(requests_of(server, "check")) >= 2 or bool(follower.errors), "repeated")
         await wait_until(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
+        told.set()
         await wait_until(lambda: not reflector._needs_version_check, "answered")
         assert not any("cannot be checked" in why for why in reflector.problems())
     assert (follower.errors, len(watched_versions(server))) == ([], 2), "the watch went on"

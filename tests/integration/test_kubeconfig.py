@@ -20,6 +20,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
 from libs.common.kube.kube_config import ExecCredential, ExecPlugin, KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.bus_actors import wait_until
 from tests.kube_loopback import LoopbackServer, open_api, respond_error
@@ -293,7 +294,7 @@ def test_only_several_files_or_a_plugin_load_the_library(control_plane: ControlP
 
     def run(*arguments: str) -> list[str]:
         command = [sys.executable, "-c", _LIST_MODULES, str(tmp_path), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
         return done.stdout.split()
 
     assert run() == ["Unreachable", "False"]

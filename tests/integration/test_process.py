@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_start import ROOT
 from tests.bus_actors import MAX_BYTES, NODES, wait_until
@@ -33,7 +34,7 @@ def refusal(*arguments: str, module: str = PROBE, **environment: str) -> tuple[i
         env={**os.environ, "KUBECONFIG": "", "NATS_URL": "", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
     return ran.returncode, ran.stderr
@@ -192,7 +193,9 @@ def test_services_load_libraries_for_certificates_patterns_and_keys_only_when_th
         "import services.lifecycle.__main__\n"
         "print(*sys.modules)"
     )
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
+    loaded = subprocess.check_output(
+        [sys.executable, "-c", code], cwd=ROOT, text=True, timeout=HANG_SECONDS
+    ).split()
     assert "services.lifecycle.service" in loaded
     assert not {name.partition(".")[0] for name in loaded} & {
         "cryptography",

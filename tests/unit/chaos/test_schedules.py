@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 from click.testing import CliRunner
 
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.service_start import ROOT
 from tests.chaos import run
 from tests.chaos import sitting as sitting_module
@@ -119,7 +120,7 @@ def test_the_defect_of_each_mutant_finds_what_it_patches():
         "    install()\n"
     )
     command = [sys.executable, "-c", program, DEFECT, *(mutant.name for mutant in MUTANTS)]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=HANG_SECONDS)
 
 
 def test_every_invariant_has_a_mutant():

@@ -25,6 +25,7 @@ from libs.common.observability.telemetry import (
     level_of_verbosity,
     setup_logging,
 )
+from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import make_message, make_node, make_node_observed
 from tests.service_flow import make_dependencies
 from tests.tcp_server import OtlpCollector, export_traces_to, run_collector
@@ -56,7 +57,7 @@ def test_off_means_that_opentelemetry_is_not_even_loaded():
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'requests'))])"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
     )
     assert ran.stdout.strip() == "[]"
 

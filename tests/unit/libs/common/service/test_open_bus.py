@@ -12,6 +12,7 @@ from libs.common.service.open_bus import validate_bus
 from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.pki import CertificateAuthority
 from services.labeler.service import LABELER_DEFINITION
 from services.metadata.service import METADATA_DEFINITION
@@ -68,7 +69,7 @@ def test_contexts_that_a_library_makes_at_its_import_load_none_and_later_ones_do
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         env={**os.environ, "SSL_CERT_FILE": str(authorities), "SSL_CERT_DIR": str(tmp_path)},
     )
     assert ran.stdout.split() == ["True", "0", "0", "1"]

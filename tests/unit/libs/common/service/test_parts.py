@@ -230,7 +230,7 @@ def test_what_was_loaded_is_never_looked_through_and_a_thousand_new_objects_are_
         "kept = [[number] for number in range(10_000)]; assert not begun\n"
         "kept += [[number] for number in range(20_000)]; assert begun and gc.isenabled()"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=HANG_SECONDS)
 
 
 def test_writes_for_nodes_are_counted_by_service_once_the_api_server_took_them():
