@@ -19,6 +19,7 @@ from libs.testbed.child_process import HANG_SECONDS
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 _POLL_SECONDS = 0.01
 MAX_BYTES = 64 * 1024 * 1024
+PARKED_SECONDS = 3.0  # longer than a busy machine takes to publish the next event
 Value = TypeVar("Value")
 NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # the parameter of a fixture for each bus
 
@@ -214,8 +215,10 @@ class Worker:
 
 @asynccontextmanager
 async def consume_replaced(bus: Bus) -> AsyncIterator[Worker]:
-    """A worker that parked an event for 0.5 s and handled the one that replaced it."""
-    worker = Worker(lambda message: Nak(0.5, "down") if message.event == make_event(order=1) else Ack())
+    """A worker that parked an event for PARKED_SECONDS and handled the one that replaced it."""
+    worker = Worker(
+        lambda message: Nak(PARKED_SECONDS, "down") if message.event == make_event(order=1) else Ack()
+    )
     async with worker.consume(bus):
         for order in (1, 2):
             await bus.publish(make_event(order=order))

@@ -45,6 +45,7 @@ from tests.bus_actors import (
     MAX_BYTES,
     NATS,
     NODES,
+    PARKED_SECONDS,
     Recorder,
     Worker,
     close_at_end,
@@ -371,7 +372,8 @@ async def test_a_nak_brings_the_message_back_after_its_delay(bus: Bus):
 
 async def test_a_parked_message_that_is_replaced_never_comes_back(bus: Bus):
     async with consume_replaced(bus) as worker:
-        await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back
+        # After this delay, the parked one had its chance to come back.
+        await asyncio.sleep(PARKED_SECONDS + 0.2)
         await bus.publish(make_event("after-the-delay"))
         await wait_until(lambda: len(worker.finished) == 3)
     assert [message.event for message in worker.seen] == [
@@ -472,14 +474,14 @@ async def test_no_more_than_in_flight_are_handled_at_once_and_all_in_the_end(bus
 
 
 async def test_long_handling_is_not_delivered_again(bus: Bus):
-    short = msgspec.structs.replace(NODES, name="labeler-short", ack_wait_seconds=0.6)
+    short = msgspec.structs.replace(NODES, name="labeler-short", ack_wait_seconds=2.0)
     await bus.provision((NODES, short), max_bytes=MAX_BYTES)
     worker = Worker()
     worker.gate.clear()
     async with worker.consume(bus, durable=short):
         await bus.publish(make_event("slow"))
         await wait_until(lambda: worker.in_flight == 1)
-        await asyncio.sleep(1.5)  # the fact under test is what does not happen in two and a half ack_waits
+        await asyncio.sleep(5.0)  # the fact under test is what does not happen in two and a half ack_waits
         worker.gate.set()
         await wait_until(lambda: len(worker.finished) == 1)
         await bus.publish(make_event("next"))

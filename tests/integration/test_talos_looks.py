@@ -156,8 +156,8 @@ async def test_a_machine_that_hangs_ends_at_the_deadline(machines: MachineFleet,
     await machines.put_machines(make_machine("looks-9", "10.70.1.9"))
     await machines.set_faults("looks-9", hang=True)
     begun = asyncio.get_running_loop().time()
-    fault = await query_fault(talos, "10.70.1.9", deadline_seconds=0.5)
-    assert asyncio.get_running_loop().time() - begun > 0.4
+    fault = await query_fault(talos, "10.70.1.9", deadline_seconds=3)
+    assert asyncio.get_running_loop().time() - begun > 2.9
     assert fault.kind == "timeout"
     assert fault.step in {"PlatformMetadata", "SystemInformation", "AddressStatus", "Nodename"}
     await machines.set_faults("looks-9")
@@ -287,10 +287,10 @@ async def test_the_deadline_of_a_look_does_not_run_while_it_waits_for_a_slot(
     machines: MachineFleet, tmp_path: Path
 ):
     await machines.put_machines(make_machine("looks-20", "10.70.1.20"))
-    await machines.set_faults("looks-20", delay_ms=150)
+    await machines.set_faults("looks-20", delay_ms=500)
     store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
-    facts = await asyncio.gather(*(api.fetch_facts("10.70.1.20", deadline_seconds=1) for _ in range(8)))
+    facts = await asyncio.gather(*(api.fetch_facts("10.70.1.20", deadline_seconds=3) for _ in range(8)))
     times = sorted(each.queried_at for each in facts)
-    assert times[-1] - times[0] > timedelta(seconds=1)
+    assert times[-1] - times[0] > timedelta(seconds=3)
     await api.close()
