@@ -81,10 +81,15 @@ class MetadataCsrFlow:
         settings: MetadataSettings = UNWATCHED,
         *,
         seed: int = 1,
-        clock: ManualClock | None = None,
+        in_real_time: bool = False,
     ) -> AsyncIterator[tuple[MetadataService, FailingBus]]:
-        """A metadata service on a bus of its own; `talos` None = the client that the settings describe."""
+        """A metadata service on a bus of its own; `talos` None = the client that the settings describe.
+
+        Its clock stands still unless `in_real_time`: on a busy machine, a test takes longer than facts stay
+        fresh.
+        """
         bus = FailingBus(self.server, self.subjects)
+        clock = None if in_real_time else ManualClock()
         async with run_metadata_on(bus, talos, settings, seed=seed, clock=clock) as service:
             yield service, bus
 

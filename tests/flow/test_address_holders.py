@@ -61,7 +61,7 @@ class Cluster(MetadataCsrFlow):
     @asynccontextmanager
     async def running(self, *, seed: int = 1) -> AsyncIterator[None]:
         """A metadata that follows the complete stream."""
-        async with self.metadata(self.talos, CALM, seed=seed) as (service, _):
+        async with self.metadata(self.talos, CALM, seed=seed, in_real_time=True) as (service, _):
             await self.publish_snapshot()
             await wait_until(lambda: service._stream_cache.is_complete)
             yield
