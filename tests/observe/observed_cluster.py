@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from libs.common.contract.services import SERVICES
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus
@@ -40,8 +41,8 @@ _LIFECYCLE: Final = (
     "--lifecycle-start-grace=1s",
     "--lifecycle-max-deletions-per-hour=0",
 )
-_CALM_SECONDS: Final = 90
-_FIRES_SECONDS: Final = 150
+_CALM_SECONDS: Final = HANG_SECONDS
+_FIRES_SECONDS: Final = HANG_SECONDS
 
 
 class ObservedCluster:
