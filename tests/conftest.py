@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -25,9 +26,13 @@ from tests.distribution import ByServers, turn_of
 from tests.flow_actors import FlowActor
 
 # The time of one example on a slow machine says nothing about the code. Each run draws other examples.
-hypothesis.settings.register_profile("unhurried", deadline=None, max_examples=50)
+_UNHURRIED: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+hypothesis.settings.register_profile("unhurried", **_UNHURRIED, max_examples=50)
 hypothesis.settings.load_profile("unhurried")
-hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)  # make test-fast names it
+hypothesis.settings.register_profile("fast", **_UNHURRIED, max_examples=20)  # make test-fast names it
 
 
 # A shell that starts a suite in the background has it ignore Ctrl-C, and every process that tests start, too.

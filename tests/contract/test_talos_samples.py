@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import Inventory, Processors
@@ -140,7 +140,7 @@ def test_a_message_cut_off_anywhere_is_refused():
 
 
 @given(data=st.data(), case=st.sampled_from(CASES))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 def test_any_mutation_is_read_or_refused_and_nothing_else_happens(data: st.DataObject, case: Case):
     message = bytearray(case.sample.message)
     for _ in range(data.draw(st.integers(1, 8))):

@@ -139,7 +139,7 @@ async def test_a_call_carries_its_node_its_deadline_and_the_headers_of_the_trace
         for request in of_machine:
             assert request.node == HONEST
             assert request.received["traceparent"] == traceparent
-            assert request.received["grpc-timeout"].endswith("m")  # ms that are left of the 5 s
+            assert request.received["grpc-timeout"].endswith("m")  # ms that are left
             assert "nodes" not in request.received  # Talos refuses COSI calls that have it
 
 
