@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from aiohttp import web
@@ -16,10 +16,10 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.objects import UnreadableObject
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
+from libs.testbed.loopback_site import LoopbackSite
 from tests.bus_actors import run_during
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_FENCE: Final = "/a-connection-behind-the-others"
 
 
 class LoopbackServer:
@@ -39,32 +39,14 @@ class LoopbackServer:
     async def start(cls) -> AsyncIterator["LoopbackServer"]:
         loopback = cls()
         application = web.Application()
-        application.router.add_get(_FENCE, respond_not_found)
         application.router.add_route("*", "/{path:.*}", loopback.handle)
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0]
-        loopback.url = f"http://{host}:{port}"
+        site = await LoopbackSite.start(runner, "127.0.0.1")
+        loopback.url = f"http://127.0.0.1:{site.port}"
         try:
             yield loopback
         finally:
-            await _accept_waiting_connections(host, port)
-            await runner.cleanup()
-
-
-async def _accept_waiting_connections(host: str, port: int) -> None:
-    """Until the server has accepted each connection that was made before this call.
-
-    asyncio of Python 3.11 never closes a connection that it accepts while its server closes. Python
-    reports such a connection in whichever test runs when it is collected.
-    """
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(f"GET {_FENCE} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-    await reader.read()
-    writer.close()
-    await writer.wait_closed()
+            await site.stop()
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.observability import telemetry
+from libs.testbed.loopback_site import LoopbackSite, stop_listening
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -42,7 +43,7 @@ async def serve_tcp(serve: Serve, *, tls: ssl.SSLContext | None = None) -> Async
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        server.close()
+        await stop_listening(server)
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,13 +91,12 @@ async def run_collector() -> AsyncIterator[OtlpCollector]:
     application = web.Application()
     application.add_routes([web.post("/v1/traces", collector.receive)])
     runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    site = await LoopbackSite.start(runner, "127.0.0.1")
+    collector.url = f"http://127.0.0.1:{site.port}"
     try:
         yield collector
     finally:
-        await runner.cleanup()
+        await site.stop()
 
 
 @contextmanager

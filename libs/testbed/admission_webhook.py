@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.loopback_site import LoopbackSite
 from libs.testbed.pki import CertificateAuthority
 
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -50,14 +51,13 @@ class AdmissionWebhook:
         application = web.Application()
         application.router.add_post("/", webhook._review)
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
+        tls = _make_context(webhook._authority, folder)
+        site = await LoopbackSite.start(runner, "127.0.0.1", tls=tls)
+        webhook._url = f"https://127.0.0.1:{site.port}/"
         try:
-            tls = _make_context(webhook._authority, folder)
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-            webhook._url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
             yield webhook
         finally:
-            await runner.cleanup()
+            await site.stop()
 
     async def register(self, admin: KubeletFleet, scope: WebhookScope) -> None:
         """Let the API server call it; an existing registration stays. Raises RequestRejected."""

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from libs.testbed.container_commands import ContainerCommands
 from libs.testbed.kubelets import STRATEGIC, KubeletFleet
+from libs.testbed.loopback_site import LoopbackSite
 from libs.testbed.ports import allocate_port
 
 
@@ -39,14 +40,13 @@ class ExecKubelet:
         app = web.Application()
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", kubelet._containers.serve)
         runner = web.AppRunner(app)
-        await runner.setup()
+        site = await LoopbackSite.start(runner, "127.0.0.1", kubelet.port, tls=tls)
         try:
-            await web.TCPSite(runner, "127.0.0.1", kubelet.port, ssl_context=tls).start()
             await kubelet._register(admin)
             yield kubelet
         finally:
             await admin.request("DELETE", f"/api/v1/nodes/{node}")
-            await runner.cleanup()
+            await site.stop()
 
     async def run_pod(
         self,

@@ -14,6 +14,7 @@ import msgspec
 from libs.common.contract.services import METADATA
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import build_kubeconfig
+from libs.testbed.loopback_site import stop_listening
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.ports import allocate_port
 
@@ -71,7 +72,7 @@ class FaultProxy:
         try:
             yield proxy
         finally:
-            server.close()
+            await stop_listening(server)
             proxy.set_state(CUT)
             for task in proxy._connections:
                 task.cancel()

@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from libs.testbed.clouds.http_faults import HTTP_FAULTS, Answer, Fault, MakeResponse, make_response
+from libs.testbed.loopback_site import LoopbackSite
 
 
 class SimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +79,12 @@ class SimApiServer(Generic[CloudT]):
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", server._handle)
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
+        site = await LoopbackSite.start(runner, host, port)
+        server.endpoint = f"http://{host}:{site.port}{cloud.root}"
         try:
-            await web.TCPSite(runner, host, port).start()
-            server.endpoint = f"http://{host}:{runner.addresses[0][1]}{cloud.root}"
             yield server
         finally:
-            await runner.cleanup()
+            await site.stop()
 
     def add_fault(self, name: str, path: str = ".*", **details: Any) -> None:
         """Add a fault by its name; `path` is a regular expression for the path below the endpoint.

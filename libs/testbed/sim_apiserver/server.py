@@ -15,6 +15,7 @@ from aiohttp import web
 from libs.testbed.container_commands import ContainerCommands
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
+from libs.testbed.loopback_site import LoopbackSite
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number, parse_request
@@ -56,7 +57,7 @@ class SimApiServer:
         self._signs = True
         self._audit: list[AuditedRequest] = []
         self._news = ChangeNotifier()
-        self._runner: web.ServerRunner | None = None
+        self._site: LoopbackSite | None = None
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -118,17 +119,16 @@ class SimApiServer:
         context.load_cert_chain(run_dir / "apiserver.crt", run_dir / "apiserver.key")
         context.load_verify_locations(self.ca_file)
         context.verify_mode = ssl.CERT_OPTIONAL
-        self._runner = web.ServerRunner(
+        runner = web.ServerRunner(
             web.Server(self._handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1
         )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=context).start()
+        self._site = await LoopbackSite.start(runner, "127.0.0.1", self._port, tls=context)
 
     async def stop(self) -> None:
         """Close all connections and stop listening; `resume` starts again with the same objects."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = parse_request(
