@@ -20,6 +20,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 
 from libs.talos.proto.generated import GetRequest
+from libs.testbed.loopback_site import stop_listening
 from libs.testbed.talos_pki import TalosPki
 from tests.talos_actors import encode_answer, encode_resource
 
@@ -125,7 +126,7 @@ async def scripted_endpoint(
     try:
         yield endpoint, pki
     finally:
-        server.close()
+        await stop_listening(server)
         lost = [connection.lost.wait() for connection in open_connections]
         for connection in open_connections:
             connection.transport.abort()
