@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.protocol import Bus
 from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from libs.talos.api import (
@@ -151,10 +152,15 @@ class ScriptedTalos:
 
 @asynccontextmanager
 async def run_metadata(
-    url: str, talos: TalosClient | None, settings: MetadataSettings = CALM, *, seed: int = 1
+    url: str,
+    talos: TalosClient | None,
+    settings: MetadataSettings = CALM,
+    *,
+    seed: int = 1,
+    timing: Timeouts = QUICK,
 ) -> AsyncIterator[MetadataService]:
     """Run a metadata service on a bus of its own; `talos` None = the client of the settings."""
-    bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)
+    bus = await NatsBus.connect((url,), service="metadata", timing=timing)
     try:
         async with run_metadata_on(bus, talos, settings, seed=seed) as service:
             yield service

@@ -21,7 +21,6 @@ from tests.browser.test_console_page import READ_TABLE
 pytestmark = pytest.mark.real_servers
 
 COUNT = 1000
-JOIN_SECONDS = 120.0
 
 
 class Cluster(NamedTuple):
@@ -33,13 +32,13 @@ class Cluster(NamedTuple):
     page: Page
     url: str
 
-    async def wait_for_ready(self, count: int, seconds: float = JOIN_SECONDS) -> None:
+    async def wait_for_ready(self, count: int) -> None:
         """Wait until the table of Nodes shows that many ready ones."""
         expression = (
             "[...document.querySelectorAll('.chip')].find((each) => each.innerText.startsWith('Ready '))"
             f"?.innerText.replace(',', '') === 'Ready {count}'"
         )
-        await self.page.wait_for(expression, seconds)
+        await self.page.wait_for(expression)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     async with AsyncExitStack() as stack:
         browser = await stack.enter_async_context(Browser.start())
         nats = await stack.enter_async_context(NatsServer.start(home / "nats"))
-        server = await stack.enter_async_context(SimApiServer.start(home / "api"))
+        server = await stack.enter_async_context(SimApiServer.start(home / "api", has_node_lifecycle=True))
         machines = await stack.enter_async_context(MachineFleet.start_simulated(home / "talos"))
         kubelets = await stack.enter_async_context(KubeletFleet.start(server))
         services = await stack.enter_async_context(

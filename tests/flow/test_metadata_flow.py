@@ -20,7 +20,7 @@ from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_facts, make_node, make_node_enriched
 from tests.bus_actors import wait_until
-from tests.flow_actors import FlowActor
+from tests.flow_actors import QUICK, FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
 HOP = {"service": "metadata", "event": "NodeObserved"}
@@ -222,7 +222,8 @@ async def test_everything_is_published_to_a_new_stream(nats_server, stream, talo
 
 
 async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
-    async with run_metadata(stream.url, talos) as service:
+    failing_soon = msgspec.structs.replace(QUICK, publish_deadline=3.0)
+    async with run_metadata(stream.url, talos, timing=failing_soon) as service:
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
         await stream.wait_for_enriched("web-1", NodeEnriched)

@@ -8,7 +8,6 @@ from secrets import token_hex
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.protocol import BusError, BusHooks, StreamFull
 from libs.common.contract.events import Leading
 from libs.common.contract.services import DURABLES
@@ -18,10 +17,8 @@ from tests.bus_actors import MAX_BYTES, make_event, publish_with_headroom, wait_
 from tests.chaos.nats_servers import NatsServers, NoLeader
 from tests.integration.conftest import IMPATIENT, ConnectBus
 
-
-@pytest.fixture
-def timing() -> Timeouts:
-    return IMPATIENT
+# Some servers do not answer.
+SILENT = pytest.mark.parametrize("timing", [IMPATIENT], ids=["impatient"])
 
 
 @pytest.fixture
@@ -81,6 +78,7 @@ async def wait_for_leader(cluster: NatsServers, *, other_than: NatsServer | None
     return found[0]
 
 
+@SILENT
 async def test_a_killed_or_paused_leader_is_replaced_and_a_wiped_follower_gets_the_stream_again(
     cluster: NatsServers, connect_bus: ConnectBus
 ):
@@ -175,6 +173,7 @@ async def is_rejected(metadata: NatsBus) -> bool:
     return False
 
 
+@SILENT
 async def test_one_server_with_a_full_disk_accepts_nothing_until_it_is_restarted_with_room(
     connect_bus: ConnectBus, tmp_path: Path
 ):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
+from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.subjects import FLOW
@@ -16,10 +16,7 @@ from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import IMPATIENT, QUICK, ConnectBus
 
-
-@pytest.fixture
-def timing() -> Timeouts:
-    return IMPATIENT
+FROZEN = pytest.mark.parametrize("timing", [IMPATIENT], ids=["impatient"])
 
 
 async def test_a_nats_that_is_down_at_the_start_is_a_problem_in_words_and_no_error(
@@ -69,6 +66,7 @@ async def test_a_publish_waits_out_a_short_outage(nats_bus: NatsBus, nats_server
     assert await publishing == 1
 
 
+@FROZEN
 async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_and_is_found_again(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
@@ -91,6 +89,7 @@ async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_
         await wait_until(lambda: recorder.is_caught_up and recorder.messages[-1].event == make_event("after"))
 
 
+@FROZEN
 async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_stuck(
     connect_bus: ConnectBus, nats_server: NatsServer, tmp_path: Path
 ):
@@ -115,6 +114,7 @@ async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_s
         nats_server.resume()
 
 
+@FROZEN
 async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
@@ -131,6 +131,7 @@ async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
     assert events[2] == "up"
 
 
+@FROZEN
 async def test_close_ends_within_seconds_and_leaves_no_task_whatever_the_server_does(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
