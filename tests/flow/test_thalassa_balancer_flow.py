@@ -86,7 +86,7 @@ class ThalassaCluster:
             return await self.kube.find_service(name) is None
 
         # In the first minute of a leader, a change of a former one may still create a target group.
-        await wait_until(is_gone, f"{name} is gone", 100)
+        await wait_until(is_gone, f"{name} is gone")
         assert self.list_objects("loadbalancers") == self.list_objects("loadbalancer-target-groups") == []
 
 
@@ -187,7 +187,7 @@ async def test_a_create_whose_answer_is_lost_makes_no_double_after_a_crash(clust
         await cluster.kube.create_service("web")
         await wait_until(lambda: len(cluster.list_objects("loadbalancers")) == 1, "it is created")
     async with cluster.run_account(retry_period_seconds=0.1):
-        await cluster.kube.wait_for_address("web", 60)
+        await cluster.kube.wait_for_address("web")
         assert len(cluster.list_objects("loadbalancers")) == 1
 
 
@@ -205,7 +205,7 @@ async def test_a_balancer_that_another_hand_deletes_is_made_again_with_its_targe
         # without a change, it is noticed within a minute
         values = {PREFIX + "max-connections": "7"}
         await cluster.patch_service("web", {"metadata": {"annotations": values}})
-        await wait_until(lambda: [each["maxConnections"] for each in cluster.listeners] == [7], "again", 100)
+        await wait_until(lambda: [each["maxConnections"] for each in cluster.listeners] == [7], "again")
         assert cluster.list_objects("loadbalancer-target-groups") == [group]
 
 

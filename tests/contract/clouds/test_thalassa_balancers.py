@@ -29,6 +29,7 @@ from libs.clouds.thalassa.balancers.desired import DesiredBalancer
 from libs.clouds.thalassa.balancers.plan import Change
 from libs.clouds.thalassa.balancers.thalassa_balancers import ThalassaBalancers
 from libs.clouds.thalassa.thalassa_api import ThalassaApi
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from tests.contract.clouds.accounts import SECRET, ThalassaAccount, open_thalassa
@@ -65,7 +66,7 @@ class Client:
         self.api = ThalassaApi(AccountOptions(credential=self.file, **account))
         defaults: dict[str, Any] = {
             "requests_per_minute": 10_000,
-            "write_deadline_seconds": 5,
+            "write_deadline_seconds": HANG_SECONDS,
             "first_poll_seconds": 0.001,
         }
         self.ours: ThalassaBalancers = ThalassaBalancers(self.api, **(defaults | options))
@@ -420,7 +421,7 @@ async def test_the_next_balancer_of_the_service_uses_what_is_left(client: Client
 async def test_a_deletion_that_does_not_end_by_the_deadline_is_unknown(
     account: ThalassaAccount, tmp_path: Path
 ):
-    client = Client(account, tmp_path, write_deadline_seconds=0.2)
+    client = Client(account, tmp_path, write_deadline_seconds=2)
     balancer_id = await client.create()
     client.sim.delete_seconds = 3600
     assert isinstance(await client.ours.delete_balancer(balancer_id, keeps_address=False), UnknownOutcome)
@@ -443,7 +444,7 @@ async def test_a_deletion_ends_with_the_state_deleted(client: Client):
 async def test_a_creation_that_takes_longer_than_the_deadline_is_busy(
     account: ThalassaAccount, tmp_path: Path
 ):
-    client = Client(account, tmp_path, write_deadline_seconds=0.2)
+    client = Client(account, tmp_path, write_deadline_seconds=2)
     client.sim.build_seconds = 3600
     balancer_id = await client.create()
     found = await client.get(balancer_id)
@@ -621,9 +622,8 @@ WRITES: tuple[Write, ...] = (create_another, change, delete)
     ],
 )
 async def test_an_answer_that_is_not_the_apis_proves_nothing_and_nothing_is_sent_again(
-    account: ThalassaAccount, tmp_path: Path, write: Write, effect: str, fault: str
+    client: Client, write: Write, effect: str, fault: str
 ):
-    client = Client(account, tmp_path, write_deadline_seconds=0.5)
     balancer_id = await client.create()
     before, sent = (len(client.balancers), len(client.groups)), len(client.writes())
     client.server.add_fault(fault, method="POST|PUT|DELETE", effect=effect)
@@ -633,7 +633,6 @@ async def test_an_answer_that_is_not_the_apis_proves_nothing_and_nothing_is_sent
     assert len(client.writes()) == sent + 1
     client.sim.advance()
     assert ((len(client.balancers), len(client.groups)) == before) == (effect == "never")
-    await client.close()
 
 
 @pytest.mark.parametrize("write", WRITES)
