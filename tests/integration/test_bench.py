@@ -106,7 +106,7 @@ async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
     assert [node.untainted for node in joins.nodes] == [0, 0]
     assert all(node.begun < node.joined for node in joins.nodes)
     await untaint(kubelets, names[0])
-    assert await in_go.wait_until_untainted(names[:1], seconds=20)
+    assert await in_go.wait_until_untainted(names[:1], seconds=HANG_SECONDS)
     assert not await in_go.wait_until_untainted(names, seconds=0.2)
     await in_go.delete_nodes(names)
 
@@ -219,7 +219,7 @@ CASES = {
             "never with pod CIDRs": NONE,
             "pod CIDRs: given twice": NONE,
             "Kubernetes: patch nodes per node": (2, 3),
-            "pod CIDRs: ConfigMap writes per node": (1e-9, 0.99),
+            "pod CIDRs: ConfigMap writes per node": SOME,  # fewer, the faster the Nodes join
         },
         {"pod_cidrs": True},
     ),
@@ -242,7 +242,7 @@ CASES = {
         {
             "never applied": NONE,
             "first applied s": SOME,
-            "all applied s": (0, 15),
+            "all applied s": SOME,
             "Kubernetes: patch nodes per changed node": ONE,
             "Kubernetes: all per changed node": ONE,
         },

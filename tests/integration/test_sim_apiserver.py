@@ -20,7 +20,7 @@ async def joining(simulated: SimApiServer) -> AsyncIterator[KubeletFleet]:
 
 @pytest.fixture
 async def api(simulated: SimApiServer) -> AsyncIterator[KubeApi]:
-    made = KubeApi(load_kube_config(simulated.kubeconfig(), {}), user_agent="test", deadline_seconds=1.5)
+    made = KubeApi(load_kube_config(simulated.kubeconfig(), {}), user_agent="test", deadline_seconds=60.0)
     yield made
     await made.close()
 
