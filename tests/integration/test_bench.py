@@ -41,7 +41,7 @@ SMALL = BenchOptions(
     rule_nodes=8,
     rule_changes=1,
     certificate_nodes=20,
-    patience=60,
+    patience=int(HANG_SECONDS),
 )
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 

@@ -194,7 +194,7 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             began = datetime.now(UTC)
             await asyncio.wait_for(reference.holds.wait(), LEASE_SECONDS)
             assert (datetime.now(UTC) - began).total_seconds() < LEASE_SECONDS - 5  # released, not outlived
-            await wait_until(lambda: is_silent(nats_server), "who hears the last word of ours may write", 12)
+            await wait_until(lambda: is_silent(nats_server), "who hears the last word of ours may write")
             since = control_plane.audit_mark()
             for name in list(services.children):
                 services.restart(name)
