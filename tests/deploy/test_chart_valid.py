@@ -5,7 +5,6 @@ import base64
 import importlib.resources
 import json
 import re
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines.requests import CallRejected
 from libs.testbed.sim_machines.sim_machine import SimFleet
-from tests.bus_actors import run_during
+from tests.bus_actors import run_during, wait_until
 from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import DEPLOYED, PROFILES, containers, rendered, rendered_for
 
@@ -202,10 +201,7 @@ def found(machines: SimFleet, ip: str) -> str:
 
 
 async def until_found(machines: SimFleet, ip: str, name: str) -> None:
-    deadline = time.monotonic() + 20
-    while found(machines, ip) != name:
-        assert time.monotonic() < deadline, f"no machine at {ip}"
-        await asyncio.sleep(0.02)
+    await wait_until(lambda: found(machines, ip) == name, f"a machine at {ip}")
 
 
 async def test_each_node_gets_a_machine_even_if_it_joins_later(tmp_path: Path):
