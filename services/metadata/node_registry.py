@@ -1,27 +1,21 @@
 """The states of all Nodes, for the parts of metadata that need more than one of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.node import Node
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.object_state import Timing
 
-
-class PolledNode(Protocol):
-    """One Node and its state. `NodeReconciler` implements it."""
-
-    state: NodeState
-
-    def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:
-        """Apply a change of the state that another part of metadata observed."""
+if TYPE_CHECKING:  # the reconciler imports the registry
+    from services.metadata.on_node_observed import NodeReconciler
 
 
 class NodeRegistry(Mapping[str, NodeState]):
     """The state of each Node by name. It tells one listener which state changed."""
 
-    def __init__(self, nodes: Mapping[str, PolledNode], stream_cache: StreamCache) -> None:
+    def __init__(self, nodes: "Mapping[str, NodeReconciler]", stream_cache: StreamCache) -> None:
         self._nodes = nodes
         self._stream_cache = stream_cache
         self._listener: Callable[[str], None] = lambda name: None
