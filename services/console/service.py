@@ -10,7 +10,7 @@ from libs.common.bus.protocol import BusError
 from libs.common.contract.services import CONSOLE
 from libs.common.contract.subjects import ALL_SUBJECTS
 from libs.common.login.session_keeper import SessionKeeper
-from libs.common.service.service import Dependencies, ServiceDefinition, run_together
+from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
 from libs.common.service.serving_certificate import ServingCertificate
 from services.console.core.console_state import ConsoleState
 from services.console.follower import ConsoleFollower
@@ -46,7 +46,7 @@ class ConsoleService:
             await run_together(
                 self._dependencies.bus.follow(CONSOLE.service, ALL_SUBJECTS, self._follower),
                 self._read_stats(),
-                self._advance(),
+                run_every(_ADVANCE_SECONDS, lambda: self._state.advance(self._now())),
                 *((exposure.keeper.run(), exposure.certificate.keep_fresh()) if exposure else ()),
             )
         finally:
@@ -76,11 +76,6 @@ class ConsoleService:
                 self._state.stats = None
                 log.debug("cannot read the state of the stream, will retry", extra={"error": str(error)})
             await asyncio.sleep(_STATS_SECONDS)
-
-    async def _advance(self) -> None:
-        while True:
-            await asyncio.sleep(_ADVANCE_SECONDS)
-            self._state.advance(self._now())
 
     def _now(self) -> float:
         return self._dependencies.now().timestamp()

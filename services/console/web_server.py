@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
@@ -22,13 +23,11 @@ from libs.common.service.service import Dependencies
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.service.web_listener import WebListener
 from services.console.core.console_state import ConsoleState, Frame
-from services.console.core.node_detail import NodeDetail
 from services.console.follower import ConsoleFollower
 from services.console.settings import ConsoleSettings
 
 log = logging.getLogger(__name__)
 
-_MAX_STREAMS: Final = 64  # open event streams
 _CHANGE_SECONDS: Final = 0.25  # between two messages of a stream that has changes
 _HEARTBEAT_SECONDS: Final = 1.0  # between two messages of a stream without changes
 _WRITE_SECONDS: Final = 30.0  # a client that reads nothing for that long is disconnected
@@ -50,23 +49,17 @@ class Exposure(msgspec.Struct, frozen=True):
     keeper: SessionKeeper
 
 
+@dataclass(eq=False)
 class WebServer:
     """Serves until `stop`; without an exposure to everyone who reaches it."""
 
-    def __init__(
-        self,
-        state: ConsoleState,
-        follower: ConsoleFollower,
-        dependencies: Dependencies,
-        settings: ConsoleSettings,
-        exposure: Exposure | None = None,
-    ) -> None:
-        self._state = state
-        self._follower = follower
-        self._dependencies = dependencies
-        self._settings = settings
-        self._exposure = exposure
-        self._streams: set[asyncio.Task[object]] = set()
+    state: ConsoleState
+    follower: ConsoleFollower
+    dependencies: Dependencies
+    settings: ConsoleSettings
+    exposure: Exposure | None = None
+
+    def __post_init__(self) -> None:
         self._listener: WebListener | None = None
         self._guard = GuardedPages()
 
@@ -74,10 +67,10 @@ class WebServer:
         """Listen; return the port. Raises SettingsError if the server cannot listen."""
         assets = files("services.console") / "assets"
         login = None
-        if self._exposure is not None:
+        if self.exposure is not None:
             page = (assets / "login.html").read_text()
-            login = LoginPages(self._exposure.keeper, page, "talos-ccm-console")
-            self._guard = GuardedPages(self._settings.hosts, login)
+            login = LoginPages(self.exposure.keeper, page, "talos-ccm-console")
+            self._guard = GuardedPages(self.settings.hosts, login)
         application = web.Application(middlewares=[self._guard.check], client_max_size=FORM_BYTES)
         if login is not None:
             login.add_to(application)
@@ -87,7 +80,7 @@ class WebServer:
         application.router.add_get("/api/settings", self._serve_settings)
         application.router.add_get("/api/events", self._serve_events)
         application.router.add_get("/api/nodes/{name}", self._serve_node)
-        context = self._exposure.certificate.context if self._exposure else None
+        context = self.exposure.certificate.context if self.exposure else None
         self._listener = WebListener(application, context, limits=_LIMITS)
         listening = await self._listener.start(address, port, flag="--console-port")
         log.info("serving console", extra={"url": f"http{'s' if context else ''}://{address}:{listening}/"})
@@ -95,8 +88,6 @@ class WebServer:
 
     async def stop(self) -> None:
         """Stop the server and close its connections."""
-        for task in tuple(self._streams):
-            task.cancel()
         if self._listener is not None:
             await self._listener.stop()
 
@@ -104,27 +95,25 @@ class WebServer:
         return _respond(self._build_frame(0, 0.0))
 
     async def _serve_settings(self, request: web.Request) -> web.Response:
-        namespace, traces = self._settings.namespace, self._settings.trace_url_template
+        namespace, traces = self.settings.namespace, self.settings.trace_url_template
         return _respond({"namespace": namespace, "traces": traces, "user": self._guard.find_user(request)})
 
     async def _serve_node(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        detail = await self._fetch_detail(name) if is_publishable_name(name) else None
+        """Everything about one Node; its last messages are read from the stream."""
+        name, detail = request.match_info["name"], None
+        if is_publishable_name(name):
+            observed, machine = await asyncio.gather(
+                self._fetch_event(f"{OBSERVED_NODE}.{name}"), self._fetch_event(f"{ENRICHED_NODE}.{name}")
+            )
+            now = self.dependencies.now().timestamp()
+            detail = self.state.build_detail(name, now, observed=observed, machine=machine)
         if detail is None:
             return web.Response(status=404, text="The stream has no Node of this name.\n")
         return _respond(detail)
 
-    async def _fetch_detail(self, name: str) -> NodeDetail | None:
-        """Return everything about one Node; its last messages are read from the stream."""
-        observed, machine = await asyncio.gather(
-            self._fetch_event(f"{OBSERVED_NODE}.{name}"), self._fetch_event(f"{ENRICHED_NODE}.{name}")
-        )
-        now = self._dependencies.now().timestamp()
-        return self._state.build_detail(name, now, observed=observed, machine=machine)
-
     async def _fetch_event(self, subject: str) -> Event | None:
         try:
-            message = await self._dependencies.bus.get_last(subject)
+            message = await self.dependencies.bus.get_last(subject)
         except BusError as error:
             log.debug("cannot read message", extra={"subject": subject, "error": str(error)})
             return None
@@ -133,35 +122,28 @@ class WebServer:
         return message.event
 
     def _build_frame(self, since: int, history_after: float) -> Frame:
-        return self._state.build_frame(
+        return self.state.build_frame(
             since,
-            self._dependencies.now().timestamp(),
-            heartbeat_seconds=self._follower.cache.seconds_since_leader_heartbeat(),
-            problems=self._follower.problems(),
+            self.dependencies.now().timestamp(),
+            heartbeat_seconds=self.follower.cache.seconds_since_leader_heartbeat(),
+            problems=self.follower.problems(),
             history_after=history_after,
         )
 
     async def _serve_events(self, request: web.Request) -> web.StreamResponse:
-        if len(self._streams) >= _MAX_STREAMS:
-            return web.Response(status=503, text="Too many open pages.\n")
-        task = asyncio.current_task()
-        assert task is not None
-        self._streams.add(task)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **RESPONSE_HEADERS})
         try:
             await response.prepare(request)
             await self._send_frames(request, response)
         except (ConnectionError, TimeoutError):
             log.debug("client of console is gone")
-        finally:
-            self._streams.discard(task)
         return response
 
     async def _send_frames(self, request: web.Request, response: web.StreamResponse) -> None:
         """Send everything, then the changes, at the pace of the client, until its session ends."""
         version, history_after, silent = 0, 0.0, _HEARTBEAT_SECONDS
         while not isinstance(self._guard.find_user(request), LoginRefusal):
-            if silent >= _HEARTBEAT_SECONDS or self._state.version != version:
+            if silent >= _HEARTBEAT_SECONDS or self.state.version != version:
                 frame = self._build_frame(version, history_after)
                 version, silent = frame.version, 0.0
                 history_after = frame.history[-1].at if frame.history else history_after

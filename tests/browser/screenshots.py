@@ -46,7 +46,7 @@ async def take_screenshots(folder: Path, nodes: int, sizes: Iterable[str]) -> No
     async with AsyncExitStack() as stack:
         browser = await stack.enter_async_context(Browser.start())
         console = await stack.enter_async_context(run_console(bus, clock=clock))
-        for durable in DURABLES[:2]:  # ipam does not run
+        for durable in DURABLES:
             await stack.enter_async_context(run_during(bus.consume(durable, handle, in_flight=8)))
         await fill(fleet, clock, nodes)
         if nodes > 1:
@@ -90,6 +90,9 @@ async def fill(fleet: ConsoleFleet, clock: ManualClock, nodes: int) -> None:
         await fleet.request("hcloud-0000", denied="requests 10.9.9.9, which the machine does not have")
         await fleet.report_cloud(0, "hcloud-0000")
         await fleet.report_cloud(5, "hcloud-0005")
+        fleet.rest(251, 252)
+        fleet.record("metal-0002", 2, "Synced", "Node synced successfully")
+        fleet.record("aws-0901", 901, "NodeWriteFailed", "403 Forbidden: denied by a webhook")
         await fleet.pulse("metadata", "labeler")
         for number in range(902, 905):
             await fleet.observe(fleet.make(number, f"openstack-0{number}", 2, ready=False))

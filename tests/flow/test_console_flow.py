@@ -96,7 +96,7 @@ async def test_the_details_of_a_node_have_its_findings_its_messages_and_its_hops
     assert row["what"] == "not initialized"
     detail = await console.read_node("web-1")
     assert detail["findings"][0]["fault"] == "talos-silent"
-    assert "connection refused (attempt 1)" in detail["machine"]["problem"]
+    assert "connection refused (attempt 1)" in detail["machine_problem"]
     assert (detail["changes"], detail["is_initialized"]) == ([], False)
     assert "talosctl -n 10.0.0.5 version" in detail["findings"][0]["fix"]
     assert {"registered", "observed"} <= detail["hops"].keys()
@@ -131,7 +131,7 @@ async def test_the_overview_has_the_leader_the_networks_and_dead_letters(in_memo
     assert services["watcher"]["details"] == "leader test"
     assert services["labeler"]["health"] == "bad"
     assert services["labeler"]["text"].startswith("1 dead letter; ")
-    assert overview["pod_networks"] == ["10.244.0.0/16"]
+    assert overview["networks"]["pod_cidrs"] == ["10.244.0.0/16"]
     assert overview["dead_letters"][0]["reason"] == HOSTILE
 
 

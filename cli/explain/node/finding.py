@@ -10,13 +10,17 @@ from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
 from cli.explain.layout import Finding
 from cli.explain.node.node_evidence import NodeEvidence
-from libs.common.contract.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
+from libs.common.contract.fault_texts import (
+    FAULT_TEXTS,
+    NO_INITIALIZER,
+    UNINITIALIZED,
+    WITHOUT_POD_CIDR,
+    fill_fault_text,
+)
 from libs.common.contract.ip_addresses import parse_ip
 from services.labeler.core.plan.plan import Plan
 
-_UNINITIALIZED: Final = "not initialized"
-_UNCONFIRMED: Final = "initialized, but its machine does not confirm it"
-_FROM_THE_FIRST: Final = frozenset({_UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
+_FROM_THE_FIRST: Final = frozenset({UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
 _DIALLING: Final = 'UNAVAILABLE: connection error: desc = "transport: Error while dialing: '
 _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
@@ -53,25 +57,20 @@ def make_finding(
     evidence, words = case.evidence, FAULT_TEXTS[fault]
     request, pods = evidence.request, list_known(evidence.snapshot.pods)
     unready = list_unready_pods(pods, words.service) if words.service else ()
-    what = words.what or (_UNCONFIRMED if evidence.node.is_initialized else _UNINITIALIZED)
-    if since is None and what in _FROM_THE_FIRST:
-        since = evidence.node.metadata.creation_timestamp
-    given = {
-        "node": evidence.node.name,
-        "ip": get_talosctl_address(evidence),
-        "detail": "; ".join(filter(None, (_strip_prefixes(detail), *unready))),
-        "namespace": evidence.snapshot.query.namespace,
-        "service": words.service,
-        "csr": shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
+    filled = fill_fault_text(
+        fault,
+        is_initialized=evidence.node.is_initialized,
+        release=release,
+        node=evidence.node.name,
+        ip=get_talosctl_address(evidence),
+        detail="; ".join(filter(None, (_strip_prefixes(detail), *unready))),
+        namespace=evidence.snapshot.query.namespace,
+        csr=shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
         **of_cloud,
-    }
-    return NodeFinding(
-        fault=fault,
-        what=what,
-        since=since,
-        cause=words.cause.format(**given).replace("?.", "?"),  # the detail may end with a question
-        fix=words.fix.replace("{release}", release).format(**given),
     )
+    if since is None and filled.what in _FROM_THE_FIRST:
+        since = evidence.node.metadata.creation_timestamp
+    return NodeFinding(fault=fault, what=filled.what, since=since, cause=filled.cause, fix=filled.fix)
 
 
 def get_talosctl_address(evidence: NodeEvidence) -> str:

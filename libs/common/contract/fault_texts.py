@@ -41,6 +41,9 @@ _LOGS: Final = (
     "--tail=50."
 )
 
+UNINITIALIZED: Final = "not initialized"
+_UNCONFIRMED: Final = "initialized, but its machine does not confirm it"
+
 FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     # kubelet
     "kubelet-not-external": FaultText(
@@ -325,3 +328,15 @@ FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
     "NodeWriteFailed": "write-refused",
     "DefectInTalosCCM": "defect",
 }
+
+
+def fill_fault_text(fault: str, *, is_initialized: bool, release: str = "", **given: str) -> FaultText:
+    """Return the texts of a fault with these values of its placeholders. `release` may have some, too."""
+    words = FAULT_TEXTS[fault]
+    given["service"] = words.service
+    return FaultText(
+        cause=words.cause.format(**given).replace("?.", "?"),  # the detail may end with a question
+        fix=words.fix.replace("{release}", release).format(**given),
+        what=words.what or (_UNCONFIRMED if is_initialized else UNINITIALIZED),
+        service=words.service,
+    )

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from libs.common.contract.events import AccountReport
-from libs.common.contract.kube_service import BALANCER_BLOCKED_CONDITION, KubeService
+from libs.common.contract.kube_service import KubeService
 
 BalancerState = Literal["ready", "waiting", "blocked", "deleting"]  # waiting for an address
 
@@ -30,15 +30,9 @@ class BalancerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def build_balancer_row(service: KubeService) -> BalancerRow:
     """Return the row of a Service."""
     addresses = tuple(each.ip or each.hostname for each in service.status.load_balancer.ingress)
-    conditions = (each for each in service.status.conditions if each.type == BALANCER_BLOCKED_CONDITION)
-    reason = next((each.message for each in conditions if each.status == "True"), "")
+    reason = service.blocked_condition.message if service.blocked_condition is not None else ""
     state: BalancerState = "blocked" if reason else "ready" if addresses else "waiting"
     if service.metadata.deletion_timestamp is not None:
         state = "deleting"
     name = f"{service.metadata.namespace}/{service.name}"
     return BalancerRow(name=name, state=state, addresses=addresses, reason=reason)
-
-
-def by_urgency(row: BalancerRow) -> tuple[bool, str]:
-    """Sort key: those without an address first."""
-    return row.state == "ready", row.name

@@ -13,11 +13,11 @@ from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import CSR, DURABLES, LABELER, METADATA
 from services.console.core import node_record, request_record
-from services.console.core.cloud_rows import AccountRow, BalancerRow, build_balancer_row, by_urgency
+from services.console.core.cloud_rows import AccountRow, BalancerRow, build_balancer_row
 from services.console.core.findings import Finding, list_findings
 from services.console.core.flow_picture import Edge, Verdict, judge, list_edges, list_places
 from services.console.core.history import History, HistoryStep
-from services.console.core.node_detail import NodeDetail, build_machine_row, list_changes
+from services.console.core.node_detail import NodeDetail, list_changes, read_machine
 from services.console.core.node_record import NodeRecord, NodeRow, NodeState, seconds_of
 from services.console.core.overview import Backlog, FlowState, ServiceStatus, list_service_statuses
 from services.console.core.pulse_board import PulseBoard
@@ -39,16 +39,6 @@ _SERVICE_OF_DURABLE: Final = {durable.name: durable.service for durable in DURAB
 _decode_node = msgspec.json.Decoder(Node).decode
 
 
-class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter."""
-
-    service: str
-    kind: str
-    name: str
-    reason: str
-    at: float
-
-
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of the first view, and what the page needs in every view."""
 
@@ -59,13 +49,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[ServiceStatus, ...]  # of the picture
     edges: tuple[Edge, ...]
     problems: tuple[str, ...]  # why the state may be outdated
-    messages: int = 0
-    bytes: int = 0
-    max_bytes: int = 0
-    pod_networks: tuple[str, ...] = ()
-    mask_sizes: tuple[int | None, int | None] = (None, None)
+    stream: StreamStats | None = None  # None = unknown
+    networks: events.ClusterNetworksObserved | None = None  # None = not published
     quarantine: events.Quarantine | None = None  # None = no ipam reports it
-    dead_letters: tuple[DeadLetterRow, ...] = ()
+    dead_letters: tuple[events.DeadLetter, ...] = ()
     accounts: tuple[AccountRow, ...] = ()
     balancers: tuple[BalancerRow, ...] = ()
 
@@ -91,31 +78,26 @@ class ConsoleState:
         self._namespace = namespace
         self.stats: StreamStats | None = None  # None = unknown
         self._history = History(now)
-        self._version = 1
+        self.version = 1  # grows with each change of a row
         self.clear(now)
 
     def clear(self, now: float) -> None:
         """Forget everything but the history: the stream was replaced."""
         self._followed_since = now
-        self._version += 1
-        self._complete_since = self._version  # clients with an older version get everything
+        self.version += 1
+        self._complete_since = self.version  # clients with an older version get everything
         self._nodes: dict[str, NodeRecord] = {}
         self._requests: dict[str, RequestRecord] = {}
         self._newest_request: dict[str, str] = {}  # Node -> name
         self._unsettled: set[str] = set()  # Nodes whose state may change without a message
         self._removed: dict[tuple[str, str], int] = {}  # (kind, name) -> version, oldest first
-        self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
+        self._dead: dict[tuple[str, str, str], events.DeadLetter] = {}
         self._last: dict[type, Any] = {}
         self._accounts: dict[str, tuple[events.AccountReport, float]] = {}  # and its time
         self._rounds: dict[str, float] = {}  # account -> end of its last query about an instance
         self._balancers: dict[str, BalancerRow] = {}  # by the key of the Service
         self._pulses = PulseBoard()
         self._replayed: set[str] = set()
-
-    @property
-    def version(self) -> int:
-        """Grows with each change of a row."""
-        return self._version
 
     # ---- messages
 
@@ -131,7 +113,6 @@ class ConsoleState:
             self._remove_request(name)
         for key in [key for key in self._balancers if f"service/{key}" not in self._replayed]:
             del self._balancers[key]
-        self._replayed = set()
 
     def apply(self, message: Message, now: float, *, live: bool) -> None:
         """Apply one valid message; `live`: it was published while we followed."""
@@ -157,12 +138,8 @@ class ConsoleState:
             case _:
                 self._apply_other(event, published_at, now, live=live)
         if live:
-            self._count(event)
-
-    def _count(self, event: events.Event) -> None:
-        kind = "cloud" if isinstance(event, events.InstanceEvent) else _KINDS.get(type(event), "")
-        if kind:
-            self._history.count(kind)
+            is_of_cloud = isinstance(event, events.InstanceEvent)
+            self._history.count("cloud" if is_of_cloud else _KINDS.get(type(event), "other"))
 
     def _apply_node(
         self, event: events.NodeObserved | events.NodeGone, published_at: float, now: float, *, live: bool
@@ -237,8 +214,8 @@ class ConsoleState:
                 continue  # the Node is gone
             record = self._node(event.node)
             node_record.add_event(record, event)
-            self._version += 1  # the page fetches its details again
-            record.version = self._version
+            self.version += 1  # the page fetches its details again
+            record.version = self.version
 
     def _apply_other(self, event: events.Event, at: float, now: float, *, live: bool) -> None:
         match event:
@@ -261,24 +238,15 @@ class ConsoleState:
                 self._last[type(event)] = event
 
     def _apply_dead_letter(self, letter: events.DeadLetter, now: float) -> None:
-        key = (letter.service, letter.kind, letter.name)
-        self._dead[key] = DeadLetterRow(
-            service=letter.service,
-            kind=letter.kind,
-            name=letter.name,
-            reason=letter.reason,
-            at=seconds_of(letter.at),
-        )
+        self._dead[letter.service, letter.kind, letter.name] = replace(letter, payload="")
         if letter.kind == "node" and letter.name in self._nodes:
             record = self._nodes[letter.name]
             record.dead_letters = {**record.dead_letters, letter.service: letter.reason}
             self._update_node(letter.name, now)
 
     def _node(self, name: str) -> NodeRecord:
-        record = self._nodes.get(name)
-        if record is None:
-            record = self._nodes[name] = node_record.create_record(name)
-        return record
+        row = NodeRow(name=name, state="joining", created=0.0)
+        return self._nodes.setdefault(name, NodeRecord(name=name, base=row, row=row))
 
     def _remove_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
@@ -293,9 +261,9 @@ class ConsoleState:
             self._mark_removed("csr", name)
 
     def _mark_removed(self, kind: str, name: str) -> None:
-        self._version += 1
+        self.version += 1
         self._removed.pop((kind, name), None)
-        self._removed[kind, name] = self._version
+        self._removed[kind, name] = self.version
         if len(self._removed) > _MAX_REMOVED:
             oldest = next(iter(self._removed))
             self._complete_since = max(self._complete_since, self._removed.pop(oldest))
@@ -313,28 +281,24 @@ class ConsoleState:
         is_settled = row.state != "joining" and not (may_wait and row.state == "ready")
         (self._unsettled.discard if is_settled else self._unsettled.add)(name)
         if row != record.row or not record.version:
-            self._version += 1
-            record.row, record.version = row, self._version
+            self.version += 1
+            record.row, record.version = row, self.version
             self._removed.pop(("node", name), None)
 
     def _update_request(self, record: RequestRecord, now: float) -> None:
         if not record.is_observed:
             return
-        self._version += 1
-        record.version = self._version
+        self.version += 1
+        record.version = self.version
         self._removed.pop(("csr", record.name), None)
         if record.node in self._nodes:
-            node = self._nodes[record.node]
-            self._record_certificate_hops(node, record)
+            hops, decided = self._nodes[record.node].hops, record.decided
+            hops["requested"] = record.created
+            if decided is not None and decided.outcome == "approved":
+                hops["approved"] = seconds_of(decided.decided_at)
+            if record.issued_at:
+                hops["issued"] = record.issued_at
             self._update_node(record.node, now)
-
-    def _record_certificate_hops(self, node: NodeRecord, request: RequestRecord) -> None:
-        node.hops["requested"] = request.created
-        decided = request.decided
-        if decided is not None and decided.outcome == "approved":
-            node.hops["approved"] = seconds_of(decided.decided_at)
-        if request.issued_at:
-            node.hops["issued"] = request.issued_at
 
     def _request_of(self, node: str) -> RequestRecord | None:
         return self._requests.get(self._newest_request.get(node, ""))
@@ -347,7 +311,7 @@ class ConsoleState:
             self._update_node(name, now)
         self._pulses.expire(now)
         oldest = now - MAX_MESSAGE_AGE.total_seconds()
-        for key in [key for key, letter in self._dead.items() if letter.at < oldest]:
+        for key in [key for key, letter in self._dead.items() if seconds_of(letter.at) < oldest]:
             del self._dead[key]
         counts = self._count_states()
         self._history.advance(
@@ -369,11 +333,11 @@ class ConsoleState:
         history_after: float,
     ) -> Frame:
         """Return everything if `since` is 0 or too old, else the changes since that version."""
-        if since < self._complete_since or since > self._version:
+        if since < self._complete_since or since > self.version:
             since = 0
         removed = [key for key, version in self._removed.items() if version > since] if since else []
         return Frame(
-            version=self._version,
+            version=self.version,
             now=now,
             is_complete=since == 0,
             overview=self._build_overview(now, heartbeat_seconds, problems),
@@ -403,10 +367,11 @@ class ConsoleState:
             return None
         requests = [each for each in self._requests.values() if each.node == name and each.is_observed]
         requests.sort(key=lambda each: each.created, reverse=True)
+        platform, machine_problem = read_machine(machine)
         decisions = sorted(record.decisions.values(), key=lambda each: each.decided_at, reverse=True)
         return NodeDetail(
             row=record.row,
-            hops={str(hop): at for hop, at in record.hops.items()},
+            hops=record.hops,
             is_initialized=record.is_initialized,
             findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
             decisions=decisions,
@@ -418,11 +383,8 @@ class ConsoleState:
                 if record.before and isinstance(observed, events.NodeObserved)
                 else None
             ),
-            machine=(
-                build_machine_row(machine)
-                if isinstance(machine, events.NodeEnriched | events.NodeUnreachable)
-                else None
-            ),
+            machine=platform,
+            machine_problem=machine_problem,
         )
 
     def _list_requests(self, since: int) -> Iterator[RequestRecord]:
@@ -440,13 +402,11 @@ class ConsoleState:
     ) -> Overview:
         stats = self.stats
         requests = Counter(each.state for each in self._requests.values() if each.is_observed)
-        networks: events.ClusterNetworksObserved | None = self._last.get(events.ClusterNetworksObserved)
         consumers = {_SERVICE_OF_DURABLE[each.name]: each for each in (stats.consumers if stats else ())}
         flow = FlowState(
             now=now,
             leading=self._last.get(events.Leading),
             heartbeat_seconds=heartbeat_seconds,
-            snapshot=self._last.get(events.SnapshotComplete),
             consumers=consumers,
             backlogs=self._measure_backlogs(consumers),
             dead_letters=Counter(letter.service for letter in self._dead.values()),
@@ -472,17 +432,16 @@ class ConsoleState:
             places=places,
             edges=list_edges(places, self._history.measure_rates(), now),
             problems=problems,
-            messages=stats.messages if stats is not None else 0,
-            bytes=stats.bytes if stats is not None else 0,
-            max_bytes=stats.max_bytes if stats is not None else 0,
-            pod_networks=networks.pod_cidrs if networks is not None else (),
-            mask_sizes=(networks.node_cidr_mask_size_ipv4, networks.node_cidr_mask_size_ipv6)
-            if networks is not None
-            else (None, None),
+            stream=stats,
+            networks=self._last.get(events.ClusterNetworksObserved),
             quarantine=self._pulses.find_quarantine(),
             dead_letters=tuple(self._dead.values())[-_MAX_DEAD_LETTERS:],
             accounts=flow.accounts,
-            balancers=tuple(sorted(self._balancers.values(), key=by_urgency)[:_MAX_BALANCERS]),
+            balancers=tuple(
+                sorted(self._balancers.values(), key=lambda row: (row.state == "ready", row.name))[
+                    :_MAX_BALANCERS
+                ]
+            ),
         )
 
     def _measure_backlogs(self, consumers: Mapping[str, ConsumerStats]) -> dict[str, Backlog]:

@@ -6,13 +6,14 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, fill_fault_text
 from libs.common.contract.services import IPAM, LABELER, LIFECYCLE, METADATA
+from libs.common.contract.timestamp import parse_time
 from services.console.core.node_record import (
     NodeRecord,
     find_loss,
     is_ready,
-    transition_of,
+    seconds_of,
 )
 from services.console.core.request_record import RequestRecord, strip_prefix
 
@@ -20,8 +21,6 @@ JOIN_SECONDS: Final = 30.0  # the labeler reports a blocked Node within this tim
 _KUBELET_SECONDS: Final = 60.0  # a kubelet becomes ready within this time
 # Only the command line knows every clause that lets lifecycle delete a Node.
 _FAULT_OF_LOSS: Final = {"off": "instance-shut-down", "gone": "instance-gone-kept"}
-_UNINITIALIZED: Final = "not initialized"
-_UNCONFIRMED: Final = "initialized, but its machine does not confirm it"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,39 +36,35 @@ def list_findings(
     record: NodeRecord, request: RequestRecord | None, *, now: float, namespace: str
 ) -> tuple[Finding, ...]:
     """Return the problems of the Node in the order in which to fix them."""
-    if record.deleted_at:
-        details: Iterator[tuple[str, str]] = iter((("being-deleted", "its deletion has begun"),))
-    else:
-        details = _list_faults(record, request, now)
+    details = _list_faults(record, request, now)
     return tuple(_make_finding(record, request, fault, detail, namespace) for fault, detail in details)
 
 
 def _make_finding(
     record: NodeRecord, request: RequestRecord | None, fault: str, detail: str, namespace: str
 ) -> Finding:
-    words, loss = FAULT_TEXTS[fault], find_loss(record)
-    given = {
+    loss = find_loss(record)
+    words = fill_fault_text(
+        fault,
+        is_initialized=record.is_initialized,
         # quoted: the owner of an object chooses its name, and people copy the command
-        "node": shlex.quote(record.name),
-        "ip": shlex.quote(record.talosctl_address),
-        "detail": strip_prefix(detail).strip().rstrip("."),
-        "namespace": namespace,
-        "service": words.service,
-        "server": record.provider_id,
-        "account": loss.account if loss is not None else "",
-        "release": f"For the evidence and what to do: talos-ccm explain node {shlex.quote(record.name)}",
-        "csr": shlex.quote(request.name) if request is not None else "",
-    }
-    return Finding(
-        fault=fault,
-        what=words.what or (_UNCONFIRMED if record.is_initialized else _UNINITIALIZED),
-        cause=words.cause.format(**given).replace("?.", "?"),
-        fix=words.fix.format(**given),
+        node=shlex.quote(record.name),
+        ip=shlex.quote(record.talosctl_address),
+        detail=strip_prefix(detail).strip().rstrip("."),
+        namespace=namespace,
+        server=record.provider_id,
+        account=loss.account if loss is not None else "",
+        release="For the evidence and what to do: talos-ccm explain node {node}",
+        csr=shlex.quote(request.name) if request is not None else "",
     )
+    return Finding(fault=fault, what=words.what, cause=words.cause, fix=words.fix)
 
 
 def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) -> Iterator[tuple[str, str]]:
     """Yield the key of each fault, and the detail."""
+    if record.deleted_at:
+        yield "being-deleted", "its deletion has begun"
+        return
     loss = find_loss(record)
     if loss is not None:  # then the machine and its kubelet are silent, too
         decided = record.decisions.get(LIFECYCLE.service)
@@ -126,7 +121,10 @@ def _list_kubelet_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, 
     elif not is_ready(record):
         detail = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
         yield "kubelet-silent" if ready.status == "Unknown" else "not-ready", detail
-    elif record.has_not_ready_taint and now - transition_of(ready) >= _KUBELET_SECONDS:
+    elif (
+        record.has_not_ready_taint
+        and now - seconds_of(parse_time(ready.last_transition_time)) >= _KUBELET_SECONDS
+    ):
         yield "not-ready-taint", "node.kubernetes.io/not-ready"
 
 

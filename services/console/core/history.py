@@ -9,7 +9,6 @@ import msgspec
 STEP_SECONDS: Final = 10
 _RATE_SECONDS: Final = 5.0
 _MAX_STEPS: Final = 3600 // STEP_SECONDS
-_MAX_LATENCIES: Final = 10_000  # of one step
 
 
 class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,11 +44,10 @@ class History:
     def add_latency(self, seconds: float) -> None:
         """Add the latency of one Node."""
         self._totals["joined"] += 1
-        if len(self._latencies) < _MAX_LATENCIES:
-            self._latencies.append(max(0.0, seconds))
+        self._latencies.append(max(0.0, seconds))
 
-    def advance(self, now: float, *, stuck: int, unreachable: int, dead: int) -> None:
-        """Add a sample for the rates, and finish the current step if its time is over."""
+    def advance(self, now: float, **gauges: int) -> None:
+        """Add a sample for the rates; finish the current step, with these gauges, once its time is over."""
         self._samples.append((now, self._totals.copy()))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
             self._samples.popleft()
@@ -65,9 +63,7 @@ class History:
                 joined=counts["joined"],
                 p50=_find_percentile(latencies, 0.5),
                 p99=_find_percentile(latencies, 0.99),
-                stuck=stuck,
-                unreachable=unreachable,
-                dead=dead,
+                **gauges,
             )
         )
         self._before, self._latencies = self._totals.copy(), []

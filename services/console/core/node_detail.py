@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from libs.common.contract import events
+from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
 from services.console.core.findings import Finding
 from services.console.core.node_record import NodeRow
@@ -19,13 +20,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     value: str  # "" of a field that is its own value
 
 
-class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What metadata published last about the machine of a Node."""
-
-    problem: str  # why the last query failed, "" if it did not
-    facts: tuple[tuple[str, str], ...]  # terms and values, of the last successful query
-
-
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one Node."""
 
@@ -38,7 +32,8 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     recorded_since: float  # those from before are missing
     requests: list[RequestRow]
     changes: tuple[Change, ...] | None  # since its registration; None = it was initialized before we followed
-    machine: MachineRow | None
+    machine: PlatformMetadata | None  # by its last answer
+    machine_problem: str  # why the last query failed, "" if it did not
 
 
 def list_changes(before: Node, after: Node) -> tuple[Change, ...]:
@@ -64,26 +59,12 @@ def _flatten(node: Node) -> dict[str, str]:
     }
 
 
-def build_machine_row(event: events.NodeEnriched | events.NodeUnreachable) -> MachineRow:
-    """Return what a message of metadata tells about the machine."""
-    if isinstance(event, events.NodeEnriched):
-        problem, facts = "", event.facts
-    else:
-        problem = f"{event.fault.step}: {event.fault.message} (attempt {event.attempt})"
-        if event.last_known is None:
-            return MachineRow(problem=problem, facts=())
-        facts = event.last_known
-    platform: dict[str, object] = msgspec.to_builtins(facts.platform)
-    return MachineRow(
-        problem=problem,
-        facts=(
-            *((key.replace("_", " "), _write(value)) for key, value in platform.items()),
-            ("nodename", facts.node_name),
-            ("answered at", facts.node_ip),
-            *((each.link, each.address) for each in facts.addresses),
-        ),
-    )
-
-
-def _write(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def read_machine(event: events.Event | None) -> tuple[PlatformMetadata | None, str]:
+    """Return what metadata published last about the machine, and why its last query failed."""
+    match event:
+        case events.NodeEnriched(facts=facts):
+            return facts.platform, ""
+        case events.NodeUnreachable(fault=fault, last_known=known, attempt=attempt):
+            problem = f"{fault.step}: {fault.message} (attempt {attempt})"
+            return (known.platform if known is not None else None), problem
+    return None, ""

@@ -20,21 +20,7 @@ from libs.common.contract.node import (
     NodeCondition,
 )
 from libs.common.contract.services import IPAM, LABELER
-from libs.common.contract.timestamp import parse_time
 
-HopName = Literal[
-    "registered",
-    "observed",
-    "queried",
-    "enriched",
-    "initialized",
-    "untainted",
-    "allocated",
-    "ready",
-    "requested",
-    "approved",
-    "issued",
-]
 NodeState = Literal["stuck", "joining", "ready", "foreign"]
 RequestState = Literal["pending", "denied", "failed", "approved", "issued"]  # of its certificate
 InstanceState = Literal["exists", "off", "gone", "unknown"]
@@ -42,7 +28,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 _PLATFORM_LABEL: Final = "node.cloudprovider.kubernetes.io/platform"
-_HOP_OF_OUTCOME: Final[dict[tuple[str, str], HopName]] = {
+_HOP_OF_OUTCOME: Final[dict[tuple[str, str], str]] = {
     (LABELER.service, "initialized"): "initialized",
     (IPAM.service, "allocated"): "allocated",
 }
@@ -108,7 +94,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     instance_record: InstanceRecord | None = None  # that an account has shown its instance alive
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
-    hops: dict[HopName, float] = {}
+    hops: dict[str, float] = {}  # by the key of web/src/hops.tsx
     recorded: tuple[events.NodeEvent, ...] = ()  # Events, newest first; also of a former Node of this name
     before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
 
@@ -119,20 +105,9 @@ class NodeRecord(msgspec.Struct, kw_only=True):
         return next((text for text in candidates if parse_ip(text) and "%" not in text), self.name)
 
 
-def create_record(name: str) -> NodeRecord:
-    """Return the record of a Node of which only the name is known."""
-    row = NodeRow(name=name, state="joining", created=0.0)
-    return NodeRecord(name=name, base=row, row=row)
-
-
 def seconds_of(at: datetime | None) -> float:
     """Return the time as seconds since 1970, 0 for none."""
     return at.timestamp() if at is not None else 0.0
-
-
-def transition_of(condition: NodeCondition | None) -> float:
-    """Return when a condition last changed, 0 if that is unknown."""
-    return seconds_of(parse_time(condition.last_transition_time)) if condition is not None else 0.0
 
 
 def apply_observed(

@@ -1,6 +1,5 @@
 """How each service is, by the messages and consumers of the stream. Pure."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
@@ -8,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.bus.protocol import ConsumerStats
-from libs.common.contract.events import PULSE_TTL_SECONDS, Leading, Pulse, SnapshotComplete
+from libs.common.contract.events import PULSE_TTL_SECONDS, Leading, Pulse
 from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, WATCHER
 from services.console.core.cloud_rows import AccountRow
 from services.console.core.node_record import seconds_of
@@ -28,7 +27,6 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     lag: int = 0  # messages that it has not received, or not acknowledged; of metadata, not answered
     lag_since: float = 0.0  # publication of the oldest of them, in seconds since 1970
     errors: Mapping[str, int] = {}  # cause -> number in the last five minutes
-    total_errors: Mapping[str, int] = {}  # since its processes began
     leader: str = ""
     trouble: str = ""  # what needs attention; "" if nothing
     details: str = ""  # what its processes report
@@ -47,7 +45,6 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     leading: Leading | None
     heartbeat_seconds: float | None  # age of the last live heartbeat
-    snapshot: SnapshotComplete | None
     consumers: Mapping[str, ConsumerStats]  # by service
     backlogs: Mapping[str, Backlog]  # by service
     dead_letters: Mapping[str, int]  # by service
@@ -66,7 +63,9 @@ def list_service_statuses(flow: FlowState) -> tuple[ServiceStatus, ...]:
         _judge_watcher(flow),
         _judge_metadata(flow),
         *(_judge_consumer(flow, service) for service in (LABELER.service, CSR.service, IPAM.service)),
-        _judge_lifecycle(flow),
+        ServiceStatus(service=LIFECYCLE.service, health="ok", text="follows the evidence about machines")
+        if _has_pulse(flow, LIFECYCLE.service)
+        else ServiceStatus(service=LIFECYCLE.service, health="off", text="no process runs it"),
         *_list_accounts(flow),
     )
     return tuple(_apply_pulses(flow, status) for status in statuses)
@@ -87,7 +86,6 @@ def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
         lag=backlog.count,
         lag_since=backlog.oldest,
         errors=flow.recent_errors.get(status.service, {}),
-        total_errors=dict(sum((Counter(pulse.errors) for pulse in own), Counter())),
     )
     problem = f"{len(unready)} of {len(own)} not ready: {unready[0].problems[0]}" if unready else ""
     if own and len(unready) == len(own):
@@ -102,7 +100,7 @@ def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
     trouble = (
         status.text if status.health in ("bad", "warning") else "",
         problem if status.health != "bad" else "",
-        describe_errors(status) if status.errors else "",
+        describe_errors(status),
     )
     return replace(status, trouble=". ".join(filter(None, trouble)), details="; ".join(filter(None, details)))
 
@@ -113,12 +111,9 @@ def count_of(number: int, one: str, many: str = "") -> str:
 
 
 def describe_errors(status: ServiceStatus) -> str:
-    """Return the errors of the last five minutes, or those since the processes began; "" without any."""
-    words = "in the last five minutes" if status.errors else "since the start"
-    causes = ", ".join(
-        f"{cause} {count:,}" for cause, count in (status.errors or status.total_errors).items()
-    )
-    return f"Errors {words}: {causes}" if causes else ""
+    """Return the errors of the last five minutes; "" without any."""
+    causes = ", ".join(f"{cause} {count:,}" for cause, count in status.errors.items())
+    return f"Errors in the last five minutes: {causes}" if causes else ""
 
 
 def _judge_watcher(flow: FlowState) -> ServiceStatus:
@@ -129,8 +124,6 @@ def _judge_watcher(flow: FlowState) -> ServiceStatus:
     status = ServiceStatus(service=WATCHER.service, health="ok", text="leads")
     if leading is not None:
         status = replace(status, text=f"leads, epoch {leading.epoch}", leader=leading.holder)
-    if flow.snapshot is None:
-        return replace(status, health="busy", text="it lists the objects of Kubernetes")
     return status
 
 
@@ -157,12 +150,6 @@ def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
     elif health == "ok" and service == CSR.service and flow.denied:
         health, text = "warning", f"denied requests: {flow.denied}"
     return _make_status(flow, service, health, text)
-
-
-def _judge_lifecycle(flow: FlowState) -> ServiceStatus:
-    if not _has_pulse(flow, LIFECYCLE.service):
-        return _make_status(flow, LIFECYCLE.service, "off", "no process runs it")
-    return _make_status(flow, LIFECYCLE.service, "ok", "follows the evidence about machines")
 
 
 def _has_pulse(flow: FlowState, service: str) -> bool:

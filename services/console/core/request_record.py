@@ -11,6 +11,7 @@ from services.console.core.node_record import RequestState, seconds_of
 
 # csr begins its messages so, for readers of Kubernetes; here the sentence after it is enough.
 _PREFIXES: Final = re.compile(r"This CSR was \w+ by Talos Cloud Controller Manager(?:, Reason)?: ")
+_FINAL_STATES: Final[dict[str, RequestState]] = {"Denied": "denied", "Failed": "failed"}
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
@@ -56,13 +57,10 @@ def apply_observed(
 
 
 def _find_state(request: SigningRequest) -> RequestState:
-    if request.find_condition("Denied") is not None:
-        return "denied"
-    if request.find_condition("Failed") is not None:
-        return "failed"
-    if request.status.issued or request.status.certificate:
-        return "issued"
-    return "approved" if request.find_condition("Approved") is not None else "pending"
+    for kind, state in _FINAL_STATES.items():
+        if request.find_condition(kind) is not None:
+            return state
+    return "pending" if request.is_pending else "approved" if request.is_awaiting_certificate else "issued"
 
 
 def strip_prefix(reason: str) -> str:

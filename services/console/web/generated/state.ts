@@ -13,7 +13,6 @@ export interface ServiceStatus {
   lag?: number;
   lag_since?: number;
   errors?: Record<string, number>;
-  total_errors?: Record<string, number>;
   leader?: string;
   trouble?: string;
   details?: string;
@@ -37,6 +36,33 @@ export interface Edge {
   errors?: number;
 }
 
+export interface ConsumerStats {
+  name: string;
+  pending: number;
+  unacknowledged: number;
+  redelivered: number;
+  waiting: number;
+  delivered: number;
+  acknowledged_sequence: number;
+}
+
+export interface StreamStats {
+  messages: number;
+  bytes: number;
+  max_bytes: number;
+  dead_letters: number;
+  consumers: ConsumerStats[];
+}
+
+export interface ClusterNetworksObserved {
+  stream_id: string;
+  pod_cidrs?: string[];
+  service_cidrs?: string[];
+  node_cidr_mask_size_ipv4?: number | null;
+  node_cidr_mask_size_ipv6?: number | null;
+  observed_at: string;
+}
+
 export interface QuarantinedBlock {
   block: string;
   node: string;
@@ -50,12 +76,15 @@ export interface Quarantine {
   blocks: QuarantinedBlock[];
 }
 
-export interface DeadLetterRow {
+export interface DeadLetter {
   service: string;
   kind: string;
   name: string;
+  subject: string;
+  sequence: number;
   reason: string;
-  at: number;
+  payload: string;
+  at: string;
 }
 
 export interface AccountReport {
@@ -88,13 +117,10 @@ export interface Overview {
   places: ServiceStatus[];
   edges: Edge[];
   problems: string[];
-  messages: number;
-  bytes: number;
-  max_bytes: number;
-  pod_networks: string[];
-  mask_sizes: [number | null, number | null];
+  stream: StreamStats | null;
+  networks: ClusterNetworksObserved | null;
   quarantine: Quarantine | null;
-  dead_letters: DeadLetterRow[];
+  dead_letters: DeadLetter[];
   accounts: AccountRow[];
   balancers: BalancerRow[];
 }
@@ -195,9 +221,18 @@ export interface Change {
   value: string;
 }
 
-export interface MachineRow {
-  problem: string;
-  facts: [string, string][];
+export interface PlatformMetadata {
+  platform?: string;
+  hostname?: string;
+  region?: string;
+  zone?: string;
+  instance_type?: string;
+  instance_id?: string;
+  provider_id?: string;
+  spot?: boolean;
+  internal_dns?: string;
+  external_dns?: string;
+  tags?: Record<string, string>;
 }
 
 export interface NodeDetail {
@@ -210,5 +245,6 @@ export interface NodeDetail {
   recorded_since: number;
   requests: RequestRow[];
   changes: Change[] | null;
-  machine: MachineRow | null;
+  machine: PlatformMetadata | null;
+  machine_problem: string;
 }

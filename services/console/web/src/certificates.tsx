@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import * as format from "./format";
 import { ageColumn, ListView, nodeColumn, reasonColumn, stateColumn } from "./list_view";
 import type { RequestRow, RequestState } from "../generated/state";
-import { Age, Command, NodeLink, Reason, StateBadge } from "./parts";
+import { Age, NodeLink, Reason, StateBadge } from "./parts";
 import { overview, requests, revision } from "./store";
 import type { Column } from "./table";
 
@@ -39,7 +39,6 @@ export function Certificates() {
     () => [...requests.values()].sort((a, b) => rankOf(a) - rankOf(b) || b.created - a.created),
     [revision.value],
   );
-  const first = rows.find((row) => row.state === "denied" || row.state === "pending");
   return (
     <ListView
       title="Certificates"
@@ -52,11 +51,7 @@ export function Certificates() {
       textOf={(row) => [row.name, row.node, row.reason].join("\n")}
       hint="Kubernetes deletes decided requests after an hour."
     >
-      {first && (
-        <p>
-          Every check of a request: <Command text={`talos-ccm explain csr ${quote(first.name)}`} />
-        </p>
-      )}
+      <p>Every check of a request: talos-ccm explain csr NAME.</p>
     </ListView>
   );
 }
@@ -64,9 +59,4 @@ export function Certificates() {
 function explain(row: RequestRow): string {
   if (row.reason || row.state !== "pending") return row.reason ?? "";
   return row.fault ? `The machine attests nothing: ${row.fault}` : "csr has not decided yet";
-}
-
-/** For a shell: the requester chooses the name. */
-function quote(name: string): string {
-  return /^[\w.@%+=:,/-]+$/.test(name) ? name : `'${name.replaceAll("'", `'"'"'`)}'`;
 }

@@ -35,7 +35,8 @@ export function time(seconds: number): string {
   return new Date(seconds * 1_000).toLocaleTimeString("en-GB");
 }
 
-export const timeOf = (text: string) => time(new Date(text).getTime() / 1_000);
+export const secondsOf = (text: string) => new Date(text).getTime() / 1_000;
+export const timeOf = (text: string) => time(secondsOf(text));
 
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;

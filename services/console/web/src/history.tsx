@@ -5,7 +5,6 @@ import * as format from "./format";
 import type { HistoryStep } from "../generated/state";
 import { Card, Empty, View } from "./parts";
 import { history } from "./store";
-import { theme } from "./theme";
 
 type Key = Exclude<keyof HistoryStep, "at">;
 
@@ -57,9 +56,7 @@ export function History() {
           The console keeps the last hour in memory, in steps of 10 s, from its start.
         </Empty>
       )}
-      <div class="columns">
-        {hasSteps && PLOTS.map((plot) => <PlotCard key={plot.title + theme.value} plot={plot} />)}
-      </div>
+      <div class="columns">{hasSteps && PLOTS.map((plot) => <PlotCard key={plot.title} plot={plot} />)}</div>
     </View>
   );
 }

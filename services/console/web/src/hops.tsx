@@ -53,8 +53,7 @@ export function Hops({ detail }: { detail: NodeDetail }) {
         );
       })}
       <li class="pt-3 text-xs text-muted">
-        Kubernetes stores the registration as a whole second. "Not seen": the console started later; the stream keeps
-        the last message of each subject only.
+        Kubernetes stores the registration as a whole second. "Not seen": the console started later.
       </li>
     </ol>
   );

@@ -65,7 +65,7 @@ export function ListView<T extends Row>(props: Props<T>) {
           {Object.entries({ "": "All", ...props.labels }).map(([key, label]) => (
             <button
               key={key}
-              class="button chip"
+              class="button chip rounded-full font-normal"
               aria-pressed={state === key}
               onClick={() => setQuery({ state: state === key ? "" : key })}
             >

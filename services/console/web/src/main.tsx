@@ -12,7 +12,6 @@ import { Empty } from "./parts";
 import { route } from "./router";
 import { Rules } from "./rules";
 import { hasData, overview, problems, settings, start } from "./store";
-import { nextTheme, theme } from "./theme";
 
 const VIEWS: Record<string, [title: string, view: ComponentType]> = {
   overview: ["Overview", Overview],
@@ -49,9 +48,6 @@ function App() {
             </button>
           </form>
         )}
-        <button class="button capitalize" onClick={nextTheme} aria-label={`Colours: ${theme}. Change`}>
-          ◐ {theme}
-        </button>
       </header>
       <div role="alert">
         {hasData.value && problems.value.length > 0 && (

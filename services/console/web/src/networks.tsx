@@ -21,9 +21,9 @@ type Network = ReturnType<typeof findNetworks>[number];
 type Block = Network["blocks"][number];
 
 export function Networks() {
-  const { quarantine, pod_networks } = overview.value;
+  const { quarantine, networks: observed } = overview.value;
   const listed = quarantine?.blocks.map((each) => each.block + each.until);
-  const networks = useMemo(findNetworks, [revision.value, pod_networks.join(), listed?.join()]);
+  const networks = useMemo(findNetworks, [revision.value, observed?.pod_cidrs?.join(), listed?.join()]);
   return (
     <View title="Pod CIDRs">
       {networks.length === 0 && (
@@ -131,8 +131,12 @@ function listBlocks() {
 
 function findNetworks() {
   const all = listBlocks();
-  const [four, six] = overview.value.mask_sizes;
-  return overview.value.pod_networks.map((text) => {
+  const {
+    pod_cidrs: texts = [],
+    node_cidr_mask_size_ipv4: four,
+    node_cidr_mask_size_ipv6: six,
+  } = overview.value.networks ?? {};
+  return texts.map((text) => {
     const { version, prefix, start, end } = parseCidr(text);
     const bits = Number(prefix);
     const blocks = all.filter((each) => each.version === version && each.start >= start && each.end <= end);

@@ -113,9 +113,9 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
           </Card>
           <Events detail={detail} name={name} />
           <Card title="Machine">
-            {!detail.machine && <Empty title="metadata has published nothing about its machine" />}
-            <p class="text-bad wrap-anywhere">{detail.machine?.problem}</p>
-            <Facts isTable of={detail.machine?.facts ?? []} />
+            {!detail.machine && <Empty title="metadata has published no facts of it" />}
+            <p class="text-bad wrap-anywhere">{detail.machine_problem}</p>
+            <Facts of={Object.entries(detail.machine ?? {}).map(describe)} />
           </Card>
           <Card title="Certificates">
             {detail.requests.length === 0 && <Empty title="No request for a certificate in the stream" />}
@@ -130,16 +130,16 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
         </div>
       </div>
       <Card title="Only the command line knows" note="not in the stream">
-        <ul>
-          <li>
-            Its machine at this moment, its Pods and the Lease:{" "}
-            <Command text={`talos-ccm explain node ${name}${option}`} />
-          </li>
-        </ul>
+        Its machine at this moment, its Pods and the Lease: <Command text={`talos-ccm explain node ${name}${option}`} />
       </Card>
     </>
   );
 }
+
+const describe = ([term, value]: [string, unknown]): [string, string] => [
+  term.replaceAll("_", " "),
+  typeof value === "string" ? value : JSON.stringify(value),
+];
 
 function Events({ detail, name }: { detail: NodeDetail; name: string }) {
   const since = format.time(detail.recorded_since).slice(0, 5);

@@ -77,17 +77,13 @@ function Attention() {
             {reason}
           </Item>
         ))}
-        {dead.slice(-MAX_DEAD_LETTERS).map((letter) => (
+        {dead.slice(-MAX_DEAD_LETTERS).map(({ service, kind, name, reason, at }) => (
           <Item
-            key={letter.service + letter.kind + letter.name}
+            key={service + kind + name}
             health="bad"
-            name={
-              <>
-                <b>Dead letter of {letter.service}</b> about {letter.kind} {letter.name}, <Age since={letter.at} /> ago
-              </>
-            }
+            name={<b>{`Dead letter of ${service} about ${kind} ${name}`}</b>}
           >
-            {letter.reason}
+            {reason} <Age since={format.secondsOf(at)} /> ago
           </Item>
         ))}
       </ul>
@@ -96,7 +92,7 @@ function Attention() {
 }
 
 function Figures() {
-  const { states, requests, messages, bytes, max_bytes: most } = overview.value;
+  const { states, requests, stream } = overview.value;
   const { pending, denied = 0, failed = 0, issued } = requests;
   return (
     <Card title="In figures">
@@ -108,12 +104,14 @@ function Figures() {
         <Figure href="#/certificates?state=pending" value={pending} label="pending" />
         <Figure href="#/certificates?state=denied" value={denied + failed} label="denied" isBad />
       </div>
-      <Usage
-        label="Stream"
-        used={bytes}
-        most={most}
-        note={`${format.plural(messages, "message")}, ${format.bytes(bytes)}`}
-      />
+      {stream && (
+        <Usage
+          label="Stream"
+          used={stream.bytes}
+          most={stream.max_bytes}
+          note={`${format.plural(stream.messages, "message")}, ${format.bytes(stream.bytes)}`}
+        />
+      )}
     </Card>
   );
 }

@@ -141,14 +141,13 @@ export function Item({ health, name, state, children }: ItemProps) {
 }
 
 /** Terms and their values; those without a value are left out. */
-export function Facts({ of, isTable }: { of: [term: string, value: ComponentChildren][]; isTable?: boolean }) {
-  const row = isTable ? "grid grid-cols-[8rem_minmax(0,1fr)] gap-3 py-0.5" : "min-w-0";
+export function Facts({ of }: { of: [term: string, value: ComponentChildren][] }) {
   return (
-    <dl class={isTable ? "" : "facts flex flex-wrap gap-x-8 gap-y-3"}>
+    <dl class="facts flex flex-wrap gap-x-8 gap-y-3">
       {of.map(
         ([term, value], index) =>
           value && (
-            <div key={index} class={row}>
+            <div key={index} class="min-w-0">
               <dt class="text-xs text-muted">{term}</dt>
               <dd class="wrap-anywhere">{value}</dd>
             </div>

@@ -30,11 +30,6 @@ export function Rules() {
           </p>
         </Card>
       ))}
-      {rules.length > 0 && (
-        <p class="text-muted">
-          A rule that matches no Node is not in the stream. To try one: talos-ccm render FILE --from-cluster NODE.
-        </p>
-      )}
     </View>
   );
 }

@@ -70,9 +70,9 @@ def test_a_silent_watcher_leaves_kubernetes_unknown():
 
 
 def test_the_details_of_a_place_are_what_its_processes_report():
-    services = change("labeler", details="2 processes", total_errors={"retries": 1_000})
+    services = change("labeler", details="2 processes", errors={"retries": 1_000})
     place = next(each for each in list_places(services, 3) if each.service == "labeler")
-    assert place.details == "2 processes. Errors since the start: retries 1,000"
+    assert place.details == "2 processes. Errors in the last five minutes: retries 1,000"
 
 
 @pytest.mark.parametrize(
