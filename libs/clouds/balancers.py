@@ -114,6 +114,7 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     )
     is_building: bool = False  # the cloud builds it for the first time
     has_failed: bool = False  # the cloud could not build or change it, and refuses changes
+    warnings: tuple[str, ...] = ()  # what another hand has changed, and is left so
     # A paid part of a balancer that does not exist any more. It is deleted at the end, and never recorded.
     is_remnant: bool = False
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libs.testbed.clouds.api_server import SimApiServer
@@ -171,6 +172,29 @@ async def test_a_balancer_that_fails_after_it_has_served_stays_and_is_reported(c
         assert blocked.status.load_balancer == service.status.load_balancer
         assert [each["id"] for each in project.list_parts("loadbalancers")] == [balancer["id"]]
         assert len(project.list_parts("floatingips")) == 1
+
+
+async def test_a_floating_address_that_a_user_moved_stays_where_it_is(cluster: OpenStackCluster):
+    services, project = cluster.server.cloud.services, cluster.project
+    async with cluster.run_account():
+        await cluster.kube.create_service("web")
+        await cluster.kube.wait_for_address("web", PATIENCE)
+        [address] = project.list_parts("floatingips")
+        port = services.create("network", "/v2.0/ports", project=project.id, network_id=project.network)["id"]
+        path = f"/v2.0/floatingips/{address['id']}"
+        body = msgspec.json.encode({"floatingip": {"port_id": port}})
+        assert services.request("network", "PUT", path, body, project=project.id).status == 200
+        await cluster.kube.wait_for_event("web", "LoadBalancerFieldIgnored")
+        [moved] = project.list_parts("floatingips")
+        assert moved["port_id"] == port
+        await cluster.kube.delete_service("web")
+
+        async def is_gone() -> bool:
+            return await cluster.kube.find_service("web") is None
+
+        await wait_until(is_gone, "the Service is gone", PATIENCE)
+        [left] = project.list_parts("floatingips")
+        assert (left["id"], left["port_id"], left["description"]) == (address["id"], port, "")
 
 
 def list_states(project: Project) -> list[str]:

@@ -321,8 +321,8 @@ class OctaviaBalancers:
             return found
         if isinstance(found, Unanswered):
             return WriteRejection(kind="held_back", reason=f"nothing was sent: {found.reason}")
-        for address in _list_own_addresses(found):
-            change = plan.release_address(address, keeps_address=keeps_address)
+        for address, port in _list_own_addresses(found):
+            change = plan.release_address(address, port, keeps_address=keeps_address)
             result = await self._send(change, deadline)
             if not isinstance(result, bool):
                 return _without_answer(result)
@@ -388,12 +388,13 @@ def _is_own_part(part: Listener | Pool, balancer: LoadBalancer) -> bool:
     return owner is not None and read_tags(part.tags) == owner and is_at_it
 
 
-def _list_own_addresses(found: Balancer) -> list[FloatingIp]:
-    """Return what has to go before the balancer: our addresses at its port."""
+def _list_own_addresses(found: Balancer) -> list[tuple[FloatingIp, str | None]]:
+    """Return what has to go before the balancer: our addresses at its port, and that port."""
     if isinstance(found.details, FloatingIp):
-        return [found.details]
+        return [(found.details, None)]
     assert isinstance(found.details, ObservedBalancer)
-    return list(plan.list_own_addresses(found.details))
+    port = found.details.balancer.vip_port_id
+    return [(each, port) for each in plan.list_own_addresses(found.details)]
 
 
 def _without_answer(result: str | bool | WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:

@@ -64,6 +64,7 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
         busy_since=_as_utc(balancer.updated_at or balancer.created_at) if is_busy else None,
         is_building=balancer.provisioning_status == "PENDING_CREATE",
         has_failed=_has_failed(observed),
+        warnings=tuple(_explain_moved(each) for each in _list_owned(observed) if _is_moved(each, observed)),
         is_protected=PREPARED_TAG in balancer.tags,
         targets=tuple(sorted({Target(address=each.address) for each in members})),
         details=observed,
@@ -154,6 +155,18 @@ def plan_changes(
     )
 
 
+def _is_moved(address: FloatingIp, observed: ObservedBalancer) -> bool:
+    """Whether another hand has put the floating address at another port: what is there may need it."""
+    return address.port_id not in {None, observed.balancer.vip_port_id}
+
+
+def _explain_moved(address: FloatingIp) -> str:
+    return (
+        f"floating address {address.floating_ip_address} is at port {address.port_id}, where another hand "
+        "has put it, and stays there: detach it to get it back, or empty its description to get another one"
+    )
+
+
 def _has_failed(observed: ObservedBalancer) -> bool:
     return observed.balancer.provisioning_status == "ERROR"
 
@@ -166,7 +179,10 @@ def plan_release(balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ..
     changes = [_delete(f"{_LISTENERS}/{each.id}") for each in observed.listeners]
     if not changes:
         changes += [_delete(f"{_POOLS}/{each.pool.id}") for each in observed.pools]
-    changes += [release_address(each, keeps_address=keeps_address) for each in list_own_addresses(observed)]
+    port = observed.balancer.vip_port_id
+    changes += [
+        release_address(each, port, keeps_address=keeps_address) for each in list_own_addresses(observed)
+    ]
     tags = remove_tags(observed.balancer.tags)
     if tags != observed.balancer.tags:
         changes.append(_put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"tags": tags}))
@@ -185,13 +201,18 @@ def plan_adoption(balancer: Balancer, owner: Owner) -> Change | InvalidField:
     return _put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"tags": tags})
 
 
-def release_address(address: FloatingIp, *, keeps_address: bool) -> Change:
-    """Return the change that deletes a floating address of ours, or removes it from its port and its tags."""
+def release_address(address: FloatingIp, port: str | None, *, keeps_address: bool) -> Change:
+    """Return the change that deletes a floating address of ours, or removes it from its port and its tags.
+
+    One that is at another port than that of the balancer only loses its tags.
+    """
     known = read_description(address.description)
     assert known is not None
-    if not keeps_address and not known.is_reserved:
-        return _delete(f"{_ADDRESSES}/{address.id}", service="network")
-    fields = {"port_id": None, "description": known.text}
+    fields: dict[str, str | None] = {"description": known.text}
+    if address.port_id in {None, port}:
+        if not keeps_address and not known.is_reserved:
+            return _delete(f"{_ADDRESSES}/{address.id}", service="network")
+        fields["port_id"] = None
     return _put(f"{_ADDRESSES}/{address.id}", service="network", floatingip=fields)
 
 
@@ -316,7 +337,7 @@ def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: O
         kept = next((each.id for each in created), None)
     if not {"keep_floatingip"} & desired.frozen:
         leaving = [each for each in owned if each.id != kept]
-        yield from (release_address(each, keeps_address=values.keep_floatingip) for each in leaving)
+        yield from (release_address(each, port, keeps_address=values.keep_floatingip) for each in leaving)
     if values.internal or _has_failed(observed):
         return  # an address at a balancer that has failed would cost money, and serve nobody
     if kept is None:
@@ -329,15 +350,20 @@ def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: O
         yield _post(_ADDRESSES, service="network", floatingip=fields | subnet)
         return
     address = next((each for each in observed.floating_ips if each.id == kept), None)
-    known = None if address is None else read_description(address.description)
-    is_taken = address is not None and known is None and address.port_id not in {None, port}
-    if address is None or is_taken or (known is not None and known.owner != owner):
-        return  # a reserved address that was free a moment ago; the next reading of the Service reports it
+    if address is not None:
+        yield from _plan_binding(address, observed, owner)
+
+
+def _plan_binding(address: FloatingIp, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
+    """Return the change that binds an address that exists, unless it has become another's meanwhile."""
+    known, port = read_description(address.description), observed.balancer.vip_port_id
+    if _is_moved(address, observed) or (known is not None and known.owner != owner):
+        return  # the next reading of the Service, or of the balancer, reports it
     fields = {"port_id": port}
     if known is None:
         fields["description"] = build_description(owner, text=address.description, is_reserved=True)
     if known is None or address.port_id != port:
-        yield _put(f"{_ADDRESSES}/{kept}", service="network", floatingip=fields)
+        yield _put(f"{_ADDRESSES}/{address.id}", service="network", floatingip=fields)
 
 
 # ---- what is there

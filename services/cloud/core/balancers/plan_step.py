@@ -228,7 +228,7 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
         desired=parsed.desired,
         targets=tuple(each for each in targets if each not in missing),
         left_out=left_out,
-        warnings=parsed.warnings + _explain_unused(view, found),
+        warnings=parsed.warnings + found.warnings + _explain_unused(view, found),
         invalid=parsed.invalid,
     )
     return Wait(min((find_next_listing(view), *(each.until for each in rejected.values()))), settled)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ from libs.clouds.openstack.balancers.plan import (
     plan_adoption,
     plan_changes,
     plan_release,
+    release_address,
 )
 from tests.builders import NOW
 
@@ -232,6 +234,42 @@ def test_an_address_is_created_at_the_port_once():
     assert plan(desired, two) == ["DELETE /floatingips/fip-2"]
     lost = msgspec.structs.replace(observed, floating_ips=(make_address(port_id=None),))
     assert plan(desired, lost) == ["PUT /floatingips/fip-1"]
+
+
+OTHER_PORT = "5c1a7b4e-0000-4000-8000-000000000009"
+
+
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_an_address_that_a_user_moved_to_another_port_is_left_there_and_reported(is_reserved: bool):
+    description = build_description(OWNER, text="shop" if is_reserved else "", is_reserved=is_reserved)
+    moved = make_address(port_id=OTHER_PORT, description=description)
+    fields = {"reserved_address": "203.0.113.1", "reserved_id": "fip-1"} if is_reserved else {}
+    desired = msgspec.structs.replace(desire(80), **fields)
+    observed = observe(desired, floating_ips=(moved,))
+    assert plan(desired, observed) == []
+    balancer = build_balancer(observed)
+    [warning] = balancer.warnings
+    assert OTHER_PORT in warning
+    assert build_ingress(desired, balancer) == ()
+    back = msgspec.structs.replace(observed, floating_ips=(make_address(description=description),))
+    assert build_balancer(back).warnings == ()
+    assert plan(desired, back) == []
+
+
+def test_an_address_at_another_port_only_loses_its_tags():
+    moved = make_address(port_id=OTHER_PORT)
+    observed = observe(internal(80), floating_ips=(moved,))
+    [change] = plan_changes(internal(80), TARGETS, build_balancer(observed))
+    assert msgspec.json.decode(change.body) == {"floatingip": {"description": ""}}
+    for keeps_address in (False, True):
+        release = release_address(moved, None, keeps_address=keeps_address)  # of a remnant
+        assert release == change
+    both = observe(desire(80), floating_ips=(make_address(1), make_address(2, port_id=OTHER_PORT)))
+    [untag] = plan_changes(desire(80), TARGETS, build_balancer(both))
+    assert (untag.path, msgspec.json.decode(untag.body)) == (
+        "/floatingips/fip-2",
+        {"floatingip": {"description": ""}},
+    )
 
 
 def test_an_address_of_another_service_is_neither_used_nor_deleted():

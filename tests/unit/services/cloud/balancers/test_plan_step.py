@@ -914,6 +914,12 @@ def test_addresses_that_this_process_wrote_are_its_own():
     assert plan_step(make_view(ending, FOUND, memory=emptied)) == DeleteBalancer("1")
 
 
+def test_what_another_hand_has_changed_and_is_left_so_is_reported():
+    changed = make_balancer(warnings=("moved",))
+    step = plan_step(make_view(make_recorded(), listing=make_listing(changed)))
+    assert wait_reason(step).warnings == ("moved",)
+
+
 @pytest.mark.parametrize("details", ["v1", "v2"])
 def test_a_balancer_that_stays_busy_is_reported_after_a_quarter_of_an_hour(details: str):
     service = make_service(record=RECORDED, ingress=(ADDRESS,))
