@@ -125,7 +125,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "floating_subnet_id": Row(_parse_id, ("floating_ip",), "floating-subnet-id"),
     "subnet_id": Row(_parse_id, (), "subnet-id"),
     "network_id": Row(_parse_id, (), "network-id"),
-    "member_subnet_id": Row(_parse_id, ("members",), "member-subnet-id"),
+    "member_subnet_id": Row(_parse_id, ("member_subnet",), "member-subnet-id"),
     "port_id": Row(_parse_id),
     "keep_floatingip": Row(parse_bool, ("keep_floatingip",)),
     "proxy_protocol": Row(_parse_proxy_protocol, ("pools", "status")),

@@ -257,15 +257,28 @@ def _plan_pool(
         yield from _plan_monitor(wanted, observed, owner)
     addresses = [each.address for each in targets]
     present = [_read_member(each) for each in observed.members]
-    if "members" in desired.frozen:  # then members only leave
-        kept = [each for each in present if each["address"] in addresses]
-        members = [each | {"tags": build_tags(owner)} for each in kept]
-    else:
-        members = [_build_member(wanted, each, owner) for each in addresses]
+    subnets = _find_member_subnets(desired, wanted, addresses, observed)
+    members = [
+        _build_member(wanted, address, subnets[address], owner) for address in addresses if address in subnets
+    ]
     if sorted(map(_member_key, members)) != sorted(map(_member_key, present)):
         yield _put(f"{path}/members", members=members)
     if wanted.lb_algorithm != observed.pool.lb_algorithm and "lb_algorithm" not in desired.frozen:
         yield _put(path, pool={"lb_algorithm": wanted.lb_algorithm})
+
+
+def _find_member_subnets(
+    desired: DesiredBalancer, wanted: DesiredPool, addresses: Iterable[str], observed: ObservedPool
+) -> Mapping[str, str]:
+    """Return the subnet of each member by its address, "" for that of the load balancer.
+
+    While the field is invalid, members keep theirs, and new ones get the only one that is there.
+    """
+    if "member_subnet" not in desired.frozen:
+        return dict.fromkeys(addresses, wanted.member_subnet)
+    former = {each.address: each.subnet_id or "" for each in observed.members}
+    subnets = set(former.values())
+    return dict.fromkeys(addresses, *subnets) if len(subnets) == 1 else former
 
 
 def _plan_monitor(wanted: DesiredPool, observed: ObservedPool, owner: Owner) -> Iterator[Change]:
@@ -457,18 +470,18 @@ def _build_pool(listener: DesiredListener, owner: Owner) -> dict[str, Any]:
 def _build_whole_pool(listener: DesiredListener, targets: Iterable[Target], owner: Owner) -> dict[str, Any]:
     pool, monitor = listener.pool, listener.pool.monitor
     whole = _build_pool(listener, owner)
-    whole["members"] = [_build_member(pool, each.address, owner) for each in targets]
+    whole["members"] = [_build_member(pool, each.address, pool.member_subnet, owner) for each in targets]
     if monitor is not None:
         whole["healthmonitor"] = msgspec.to_builtins(monitor) | {"tags": build_tags(owner)}
     return whole
 
 
-def _build_member(pool: DesiredPool, address: str, owner: Owner) -> dict[str, Any]:
+def _build_member(pool: DesiredPool, address: str, subnet: str, owner: Owner) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "address": address,
         "protocol_port": pool.member_port,
         "monitor_port": pool.monitor_port,
-        "subnet_id": pool.member_subnet or None,
+        "subnet_id": subnet or None,
     }
     return {name: value for name, value in fields.items() if value} | {"tags": build_tags(owner)}
 

@@ -119,7 +119,7 @@ async def test_a_section_that_cannot_be_read_makes_no_service_public(tmp_path: P
     await balancers.close()
     await api.close()
     assert [each.reason for each in parsed.invalid] == ["cloud.conf: line 5 is not key = value"]
-    assert {"floating_ip", "status", "members", "monitors"} <= parsed.desired.frozen
+    assert {"floating_ip", "status", "member_subnet", "monitors"} <= parsed.desired.frozen
     assert not parsed.desired.may_open_ports
 
 

@@ -177,6 +177,39 @@ def test_an_unreadable_range_leaves_the_ranges_of_a_port():
     assert plan(desired, observed) == []
 
 
+SUBNET = "5c1a7b4e-0000-4000-8000-000000000007"
+OTHER_SUBNET = "5c1a7b4e-0000-4000-8000-000000000008"
+
+
+def plan_members(observed: ObservedBalancer, *targets: Target) -> dict[str, tuple[int, str]]:
+    """NodePort and subnet of each member after the change, where the annotation is no id."""
+    desired = internal(80, member_subnet_id="nodes")
+    moved = msgspec.structs.replace(desired.listeners[0].pool, member_port=31000)
+    listener = msgspec.structs.replace(desired.listeners[0], pool=moved)
+    changed = msgspec.structs.replace(desired, listeners=(listener,))
+    [change] = plan_changes(changed, targets, build_balancer(observed))
+    members = msgspec.json.decode(change.body)["members"]
+    return {each["address"]: (each["protocol_port"], each.get("subnet_id", "")) for each in members}
+
+
+@pytest.mark.parametrize("subnet", ["", SUBNET])
+def test_an_invalid_subnet_of_members_keeps_theirs_and_the_node_port_follows(subnet: str):
+    values = {"member_subnet_id": subnet} if subnet else {}
+    observed = observe(internal(80, **values))
+    third = Target(address="10.0.0.3")
+    expected = (31000, subnet)
+    assert plan_members(observed, TARGETS[0], third) == {"10.0.0.1": expected, "10.0.0.3": expected}
+
+
+def test_where_members_have_several_subnets_a_new_one_waits_for_a_valid_value():
+    [pool] = observe(internal(80, member_subnet_id=SUBNET)).pools
+    first, second = pool.members
+    mixed = (first, msgspec.structs.replace(second, subnet_id=OTHER_SUBNET))
+    observed = observe(internal(80), pools=(msgspec.structs.replace(pool, members=mixed),))
+    found = plan_members(observed, *TARGETS, Target(address="10.0.0.3"))
+    assert found == {"10.0.0.1": (31000, SUBNET), "10.0.0.2": (31000, OTHER_SUBNET)}
+
+
 def test_without_the_keys_of_the_file_nothing_that_they_describe_changes():
     keys = {**PUBLIC, "internal-lb": "true", "create-monitor": "false", "lb-method": "SOURCE_IP"}
     observed = observe(desire(80, keys=keys))
