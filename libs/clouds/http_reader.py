@@ -96,14 +96,23 @@ class HttpReader:
         return answer.reason if isinstance(answer, _NotSent) else answer
 
     async def write(
-        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], *, deadline: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        read: ReadResponse[AnswerT],
+        *,
+        deadline: float,
+        if_match: str = "",
     ) -> AnswerT | WriteRejection | Unanswered:
         """Send a request once, with a JSON document if there is one, and return the result of `read`.
 
+        `if_match` is the value of the header If-Match, "" without it.
         A rejection that is not of `read` proves that nothing was sent. Unanswered proves nothing: the request
         may still take effect.
         """
         headers = {} if body is None else {"Content-Type": "application/json"}
+        headers |= {"If-Match": if_match} if if_match else {}
         answer = await self._send_in_turn(
             method,
             path,

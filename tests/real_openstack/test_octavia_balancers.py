@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from libs.clouds.balancers import Target, UnknownOutcome, WriteRejection, WriteSuccess
-from libs.clouds.instances import NotFound
+from libs.clouds.instances import NotFound, Unanswered
 from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.clouds.openstack_services.services import BALANCERS, OpenStackServices, RealOpenStack
@@ -235,6 +235,27 @@ async def test_a_reserved_address_is_used_and_stays(client: OctaviaClient):
     assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == WriteSuccess()
     left = only(project.list_parts("floatingips"))
     assert (left["id"], left["port_id"], left["description"]) == (reserved["id"], None, "of the shop")
+
+
+async def test_a_reserved_address_that_another_hand_takes_meanwhile_is_not_claimed(client: OctaviaClient):
+    services, project = client.project.services, client.project
+    network = {"project": project.id, "floating_network_id": project.external}
+    reserved = services.create("network", "/v2.0/floatingips", **network)
+    desired = await client.desired(load_balancer_ip=reserved["floating_ip_address"])
+    balancer_id = await client.create(desired, *TARGETS)
+    [claim] = client.ours.plan_changes(desired, TARGETS, await client.get(balancer_id))
+    port = services.create("network", "/v2.0/ports", project=project.id, network_id=project.network)["id"]
+    path = f"/v2.0/floatingips/{reserved['id']}"
+    body = msgspec.json.encode({"floatingip": {"port_id": port}})
+    assert services.request("network", "PUT", path, body, project=project.id).status == 200
+    result = await client.ours.change_balancer(balancer_id, claim)
+    assert isinstance(result, WriteRejection)
+    assert result.kind == "busy"
+    taken = only(project.list_parts("floatingips"))
+    assert (taken["port_id"], taken["description"]) == (port, "")
+    parsed = await client.ours.resolve_names(client.parse(load_balancer_ip=reserved["floating_ip_address"]))
+    assert not isinstance(parsed, Unanswered)
+    assert f"is used by port {port}" in parsed.invalid[0].reason
 
 
 async def test_an_address_outlives_a_balancer_that_another_hand_deletes_and_is_found(client: OctaviaClient):

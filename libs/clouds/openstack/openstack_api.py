@@ -114,6 +114,7 @@ class OpenStackApi:
         read: Callable[[HttpResponse], AnswerT],
         *,
         deadline: float,
+        if_match: str = "",
     ) -> AnswerT | WriteRejection | Unanswered:
         """Send a request once; see `HttpReader.write`. A failed login is a rejection."""
         try:
@@ -130,7 +131,7 @@ class OpenStackApi:
                 return WriteRejection(
                     kind=kind, reason=why.reason, retry_after_seconds=why.retry_after_seconds
                 )
-            answer = await reader.write(method, path, body, read, deadline=deadline)
+            answer = await reader.write(method, path, body, read, deadline=deadline, if_match=if_match)
             if isinstance(answer, WriteRejection) and answer.kind == "unauthorized":
                 self._login = None
             return answer

@@ -127,6 +127,10 @@ def _explain_unusable(address: FloatingIp | None, service_uid: str) -> str:
         return "" if known.owner.service_uid == service_uid else "belongs to another Service"
     if address.port_id is not None:
         return f"is used by port {address.port_id}"
+    if address.revision_number is None:
+        return (
+            "has no revision, so another hand may take it meanwhile: the plugin revisions of Neutron is off"
+        )
     return "" if len(address.description) <= _MAX_TEXT else "has a description that leaves no room for tags"
 
 

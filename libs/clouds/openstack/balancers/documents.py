@@ -97,6 +97,7 @@ class FloatingIp(msgspec.Struct, frozen=True, kw_only=True):
     port_id: ObjectId | None
     description: str
     created_at: datetime
+    revision_number: int | None = None  # grows with each change
 
 
 class ObservedPool(msgspec.Struct, frozen=True, kw_only=True):

@@ -349,7 +349,13 @@ class OctaviaBalancers:
 
     async def _send(self, change: Change, deadline: float) -> bool | WriteRejection | Unanswered:
         return await self._api.write(
-            change.service, change.method, change.path, change.body or None, read_accepted, deadline=deadline
+            change.service,
+            change.method,
+            change.path,
+            change.body or None,
+            read_accepted,
+            deadline=deadline,
+            if_match="" if change.revision is None else f"revision_number={change.revision}",
         )
 
     async def _explain_immutable(self, balancer_id: str, result: OpenStackRejection) -> WriteRejection:

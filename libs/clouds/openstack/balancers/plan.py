@@ -44,6 +44,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     body: bytes = b""  # JSON, "" for a DELETE
+    revision: int | None = None  # that the object of Neutron must still have
 
     def __str__(self) -> str:
         return " ".join(filter(None, [self.method, self.path, self.body.decode()]))
@@ -211,9 +212,16 @@ def release_address(address: FloatingIp, port: str | None, *, keeps_address: boo
     fields: dict[str, str | None] = {"description": known.text}
     if address.port_id in {None, port}:
         if not keeps_address and not known.is_reserved:
-            return _delete(f"{_ADDRESSES}/{address.id}", service="network")
+            delete = _delete(f"{_ADDRESSES}/{address.id}", service="network")
+            return msgspec.structs.replace(delete, revision=address.revision_number)
         fields["port_id"] = None
-    return _put(f"{_ADDRESSES}/{address.id}", service="network", floatingip=fields)
+    return _put_address(address, fields)
+
+
+def _put_address(address: FloatingIp, fields: Mapping[str, object]) -> Change:
+    """Return the change of an address as it was read: a user may bind or move it meanwhile."""
+    change = _put(f"{_ADDRESSES}/{address.id}", service="network", floatingip=fields)
+    return msgspec.structs.replace(change, revision=address.revision_number)
 
 
 # ---- the parts
@@ -376,7 +384,7 @@ def _plan_binding(address: FloatingIp, observed: ObservedBalancer, owner: Owner)
     if known is None:
         fields["description"] = build_description(owner, text=address.description, is_reserved=True)
     if known is None or address.port_id != port:
-        yield _put(f"{_ADDRESSES}/{address.id}", service="network", floatingip=fields)
+        yield _put_address(address, fields)
 
 
 # ---- what is there

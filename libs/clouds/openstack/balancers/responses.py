@@ -19,7 +19,10 @@ _LIMIT: Final = re.compile(r"Quota has been met|No more IP addresses|Insufficien
 # of a provider that cannot do what a field asks for, by a status of the server
 _UNSUPPORTED: Final = re.compile(r"does not support|not implemented", re.IGNORECASE)
 _NEUTRON_LIMITS: Final = frozenset({"OverQuota", "IpAddressGenerationFailure", "ExternalIpAddressExhausted"})
-_NEUTRON_BUSY: Final = frozenset({"RetryRequest", "RouterInterfaceNotFound"})
+# also: another hand has changed the object since it was read
+_NEUTRON_BUSY: Final = frozenset(
+    {"RetryRequest", "RouterInterfaceNotFound", "RevisionNumberConstraintFailed"}
+)
 
 ItemT = TypeVar("ItemT")
 
@@ -175,7 +178,7 @@ def _classify(status: int, kind: str, message: str) -> RejectionKind:
         return "limit"
     if status in {401, 403}:
         return "unauthorized"
-    if status == 409 and (kind in _NEUTRON_BUSY or _BUSY.search(message)):
+    if status in {409, 412} and (kind in _NEUTRON_BUSY or _BUSY.search(message)):
         return "busy"
     return "invalid"
 

@@ -168,6 +168,7 @@ def make_address(**fields: Any) -> FloatingIp:
         "port_id": None,
         "description": "",
         "created_at": NOW,
+        "revision_number": 1,
     }
     return FloatingIp(**(defaults | fields))
 
@@ -181,6 +182,7 @@ OTHER = f"talos-ccm/cluster={ID} talos-ccm/service-uid={ID} talos-ccm/account=pr
         (make_address(floating_ip_address="203.0.113.8"), "is no floating address of the project"),
         (make_address(port_id=ID), f"is used by port {ID}"),
         (make_address(description=OTHER), "belongs to another Service"),
+        (make_address(revision_number=None), "has no revision"),
         (make_address(description="x" * 200), "has a description that leaves no room"),
     ],
 )

@@ -269,6 +269,15 @@ def test_an_address_is_created_at_the_port_once():
     assert plan(desired, lost) == ["PUT /floatingips/fip-1"]
 
 
+def test_every_change_of_an_address_names_the_revision_that_was_read():
+    desired = msgspec.structs.replace(desire(80), reserved_address="203.0.113.9", reserved_id="fip-9")
+    free = make_address(9, description="of a user", port_id=None, revision_number=3)
+    [claim] = plan_changes(desired, TARGETS, build_balancer(observe(desired, floating_ips=(free,))))
+    own = make_address(revision_number=4)
+    releases = [release_address(own, PORT, keeps_address=each) for each in (False, True)]
+    assert [each.revision for each in (claim, *releases)] == [3, 4, 4]
+
+
 OTHER_PORT = "5c1a7b4e-0000-4000-8000-000000000009"
 
 
