@@ -31,6 +31,7 @@ class AccountProcess(msgspec.Struct, frozen=True, kw_only=True):
     is_switched_on: bool  # service-lb-controller
     is_dry_run: bool
     network: str = ""  # the id of the network whose routes it makes; a dry run makes none
+    anchor: str = ""  # kind/id of an object of its project, if a flag names one
 
     @property
     def spec(self) -> ServiceSpec:
@@ -57,7 +58,7 @@ def list_container_accounts(
     default = container.last_flag_value("load-balancer-default-account")
     for text in _split(container, "cloud-account"):
         provider, _, rest = text.partition("/")
-        name = rest.partition("/")[0]
+        name, _, anchor = rest.partition("/")
         yield AccountProcess(
             account=BalancerAccount(
                 name=name, load_balancer_class=classes.get(name, ""), is_default=default == name
@@ -69,6 +70,7 @@ def list_container_accounts(
             is_switched_on=is_controller_selected(container.controllers, SERVICE_LB),
             is_dry_run=any(map(container.is_switched_on, ("load-balancer-dry-run", "observe-only"))),
             network=_find_route_network(container, name, provider),
+            anchor=anchor,
         )
 
 

@@ -1,6 +1,6 @@
 """Other controllers that make routes to pods in the same networks, or write NetworkUnavailable. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cli.cluster.cloud_accounts import AccountProcess, list_accounts
@@ -17,6 +17,7 @@ from cli.doctor.snapshot import InstallationSnapshot
 from cli.layout import format_names
 from libs.common.contract.instances import get_provider
 from libs.common.contract.node import NETWORK_UNAVAILABLE, Node
+from services.cloud.core.balancers.balancer_record import read_balancer_record
 
 _NAMES: Final = ("node-route-controller", "route")
 _ROUTES_ENABLED: Final = "HCLOUD_NETWORK_ROUTES_ENABLED"  # in the environment of hcloud-ccm
@@ -33,6 +34,7 @@ def check_routes(seen: InstallationSnapshot) -> Check:
     if not accounts:
         return "no account makes routes; another controller, or the CNI, may"
     yield from _find_shared_networks(accounts)
+    yield from _find_shared_projects(accounts, _list_recorded_anchors(seen))
     ours = list_own_workloads(seen)
     for workload in seen.workloads:
         is_running = str(workload) not in ours and workload.desired_pods
@@ -55,6 +57,30 @@ def _find_shared_networks(accounts: tuple[AccountProcess, ...]) -> Iterator[Find
     for (provider, network), having in by_network.items():
         names = [f"{each.account.name} in {each.place}" for each in having]
         yield from report_several_accounts(f"the routes of network {network} at {provider}", names, "routes")
+
+
+def _list_recorded_anchors(seen: InstallationSnapshot) -> dict[str, str]:
+    """Return the anchor of each account that the record of a load balancer names."""
+    records = (read_balancer_record(each, seen.at) for each in list_known(seen.services))
+    return {each.account: f"{each.anchor.kind}/{each.anchor.id}" for each in records if each and each.anchor}
+
+
+def _find_shared_projects(
+    accounts: tuple[AccountProcess, ...], recorded: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Accounts of one project see the same servers: each writes NetworkUnavailable of all their Nodes."""
+    by_project: dict[tuple[str, str], list[AccountProcess]] = {}
+    for each in accounts:
+        if anchor := each.anchor or recorded.get(each.account.name, ""):
+            by_project.setdefault((each.provider, anchor), []).append(each)
+    for (provider, anchor), having in by_project.items():
+        if len({each.network for each in having}) > 1:
+            names = format_names(f"{each.account.name} (network {each.network})" for each in having)
+            yield Finding.wrong(
+                f"accounts of one project at {provider}, which has {anchor}, make the routes of several "
+                f"networks: {names}. Each writes {NETWORK_UNAVAILABLE} of the same Nodes",
+                "leave the routes to one account of the project (routes in the chart value clouds)",
+            )
 
 
 def _makes_routes(container: Container) -> bool:

@@ -376,6 +376,23 @@ def balancer_cases() -> Iterator[Case]:
         ((default, switched_off), "ok", ()),
         ((default, account("dev", "--load-balancer-default-account=dev")), "wrong", (owned,)),
         ((classed, account("dev", "--load-balancer-class=dev=example.com/lb")), "wrong", ("of class",)),
+        # networks do not matter
+        (
+            (
+                account(
+                    "prod",
+                    "--load-balancer-class=prod=example.com/lb",
+                    "--load-balancer-option=prod/HCLOUD_NETWORK=4711",
+                ),
+                account(
+                    "dev",
+                    "--load-balancer-class=dev=example.com/lb",
+                    "--load-balancer-option=dev/HCLOUD_NETWORK=4712",
+                ),
+            ),
+            "wrong",
+            ("of class",),
+        ),
     ):
         yield "load-balancers", state, {"workloads": workloads}, words
     class_lost = make_kube_service(type="ClusterIP", finalizers=(CLASS_FINALIZER,))
@@ -443,6 +460,15 @@ def route_cases() -> Iterator[Case]:
         ((ours, account("dev", "--route-network=dev=4711", "--route-dry-run")), "ok", ()),
     ):
         yield "routes", state, {"workloads": workloads}, words
+    anchored = account("prod/network/7", "--route-network=prod=4711")
+    shared = ("dev (network 4712)", "prod (network 4711)", "NetworkUnavailable of the same Nodes")
+    for other, state in (("dev/network/7", "wrong"), ("dev/network/8", "ok"), ("dev", "ok")):
+        second = account(other, "--route-network=dev=4712")
+        yield "routes", state, {"workloads": (anchored, second)}, shared if state == "wrong" else ()
+    record = BalancerRecord(account="dev", anchor=InstanceAnchor(kind="network", id="7"), id="1")
+    recorded = make_kube_service(annotations={BALANCER_ANNOTATION: encode_balancer_record(record)})
+    second = account("dev", "--route-network=dev=4712")
+    yield "routes", "wrong", {"workloads": (anchored, second), "services": (recorded,)}, shared
     for found, state in (
         (node("RouteController created a route"), "wrong"),
         (node("RouteController created a route", "aws:///z/i-1"), "ok"),
