@@ -473,6 +473,23 @@ async def test_a_record_that_a_user_moves_to_another_account_moves_no_load_balan
     assert len(deleted) == int(is_deleted)
 
 
+async def test_an_account_ends_what_it_lists_of_a_service_that_another_account_has(cluster: BalancerCluster):
+    """As a create whose answer was lost, before the class changed and a user removed the record."""
+    async with cluster.run_account("other", balancer_classes=("other=example.com/other",)):
+        await cluster.create_service("web", loadBalancerClass="example.com/other")
+        await cluster.wait_for_address("web")
+    (kept,) = cluster.balancers
+    clock = ManualClock()
+    async with cluster.run_account(clock=clock) as service:
+        await cluster.create_service("mine")  # for which the account lists each minute
+        await cluster.wait_for_address("mine")
+        await advance(service, clock, 120)
+        late = cluster.project.add_balancer("late", labels=kept["labels"] | {"talos-ccm/account": "prod"})
+        await advance(service, clock, 120)
+        await wait_until(lambda: late not in cluster.project.tables["load_balancers"], "the late one goes")
+        assert kept in cluster.balancers
+
+
 async def test_messages_about_services_prove_nothing_and_those_about_nodes_move_targets_only(
     cluster: BalancerCluster,
 ):
