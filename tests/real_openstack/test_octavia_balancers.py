@@ -1,5 +1,6 @@
 """Our client of load balancers against Octavia and Neutron themselves."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -284,7 +285,10 @@ async def test_a_balancer_that_octavia_still_builds_is_busy(client: OctaviaClien
     with services.ending_changes_with("hold"):
         path, fields = f"{BALANCERS}/loadbalancers", {"vip_subnet_id": project.subnet, "tags": TAGS}
         balancer_id = services.create("load-balancer", path, project=project.id, **fields)["id"]
-        assert (await client.get(balancer_id)).is_busy
+        found = await client.get(balancer_id)
+        assert (found.is_busy, found.is_building) == (True, True)
+        assert found.busy_since is not None
+        assert abs(datetime.now(UTC) - found.busy_since) < timedelta(minutes=10)
         result = await client.ours.delete_balancer(balancer_id, keeps_address=False)
         assert isinstance(result, WriteRejection)
         assert result.kind == "busy"
