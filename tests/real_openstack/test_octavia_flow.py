@@ -184,7 +184,11 @@ async def test_a_floating_address_that_a_user_moved_stays_where_it_is(cluster: O
         path = f"/v2.0/floatingips/{address['id']}"
         body = msgspec.json.encode({"floatingip": {"port_id": port}})
         assert services.request("network", "PUT", path, body, project=project.id).status == 200
-        await cluster.kube.wait_for_event("web", "LoadBalancerFieldIgnored")
+
+        async def is_reported() -> bool:
+            return "LoadBalancerFieldIgnored" in await cluster.kube.list_events("web")
+
+        await wait_until(is_reported, "the move is reported", PATIENCE)
         [moved] = project.list_parts("floatingips")
         assert moved["port_id"] == port
         await cluster.kube.delete_service("web")

@@ -68,11 +68,18 @@ class OpenStackServices:
             yield services
 
     def request(
-        self, service: str, method: str, path: str, body: bytes | None = None, *, project: str = ""
+        self,
+        service: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        project: str = "",
+        if_match: str = "",
     ) -> Answer:
         """Send a request, which blocks. Without a project, it is one of an administrator."""
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[service], timeout=HANG_SECONDS)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"} | ({"If-Match": if_match} if if_match else {})
         if project:
             headers |= {
                 "X-Identity-Status": "Confirmed",
@@ -145,7 +152,12 @@ class RealOpenStack(SimOpenStack):
             return make_keystone_error(401, "Unauthorized")
         query = f"?{urlencode(request.query)}" if request.query else ""
         return self.services.request(
-            service, request.method, f"/{path}{query}", request.body or None, project=token.project
+            service,
+            request.method,
+            f"/{path}{query}",
+            request.body or None,
+            project=token.project,
+            if_match=request.headers.get("If-Match", ""),
         )
 
 
