@@ -16,7 +16,7 @@ from libs.common.service.service import Dependencies
 from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed, make_unreachable
 from tests.bus_actors import MAX_BYTES, wait_for_value
-from tests.clocks import ManualClock
+from tests.clocks import ManualClock, VirtualClock
 
 
 class MountedConfigMap:
@@ -45,7 +45,12 @@ REFUSED = MachineFault(
 
 
 def make_dependencies(
-    bus: Bus, *, kube: Any = None, clock: ManualClock | None = None, seed: int = 1, identity: str = ""
+    bus: Bus,
+    *,
+    kube: Any = None,
+    clock: ManualClock | VirtualClock | None = None,
+    seed: int = 1,
+    identity: str = "",
 ) -> Dependencies:
     """The dependencies of a service under test; without `clock` it gets the real time."""
     return Dependencies(

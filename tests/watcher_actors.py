@@ -48,6 +48,7 @@ from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
+from tests.clocks import ManualClock, VirtualClock
 from tests.service_flow import make_dependencies
 
 StoredT = TypeVar("StoredT", bound=Node | SigningRequest | KubeService | ServiceCidr)
@@ -371,6 +372,7 @@ def make_watcher(
     kube: KubeApi | None = None,
     identity: str = "host-a_1",
     candidacy: LeaderElector | None = None,
+    clock: ManualClock | VirtualClock | None = None,
     **settings: Any,
 ) -> WatcherService:
     """A watcher with quick timing; without a kube it takes no Lease and watches what has a script.
@@ -387,7 +389,7 @@ def make_watcher(
         **settings,
     }
     return WatcherService(
-        make_dependencies(bus, kube=kube, identity=identity),
+        make_dependencies(bus, kube=kube, identity=identity, clock=clock),
         WatcherSettings(**chosen),
         node_source=source,
         request_source=requests,
