@@ -2,9 +2,9 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final, TypeVar
 
 from tests.builders import NOW
@@ -103,3 +103,13 @@ def run_virtually(work: Coroutine[Any, Any, ResultT], *, has_servers: bool = Fal
     """Run to the end on a loop of its own; return the result."""
     with asyncio.Runner(loop_factory=partial(VirtualLoop, has_servers=has_servers)) as runner:
         return runner.run(work)
+
+
+def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return the test for `run_virtually`: no window of seconds passes while it works."""
+
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        run_virtually(test(*arguments, **named))
+
+    return run

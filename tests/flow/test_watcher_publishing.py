@@ -24,11 +24,12 @@ from services.watcher.resync_requests import ResyncRequests
 from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
 from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
-from tests.clocks import ManualClock
+from tests.clocks import ManualClock, virtually
 from tests.tcp_server import OtlpCollector, export_traces_to, get_attributes, run_collector
 from tests.watcher_actors import PublisherActor, ScriptedNodes, WatcherFlow, make_watcher, run_publisher
 
 
+@virtually
 async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_with_news():
     async with run_publisher(NODE, labelled("failing", "new"), labelled("busy", "new")) as actor:
 
@@ -95,11 +96,13 @@ async def assert_one_message(first: dict[str, Any], last: dict[str, Any]) -> Non
         assert len(actor.flow.list_node_events("web-1")) == 2
 
 
+@virtually
 async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initialized():
     labels = {"a": "kubelet's"}
     await assert_one_message({"labels": labels}, {"labels": labels, "provider_id": "talos://metal/10.0.0.5"})
 
 
+@virtually
 async def test_a_node_that_nobody_initializes_is_published_soon():
     async with run_publisher(NODE, joining(100)) as actor:
         changed = joining(101, labels={"a": "b"})
@@ -107,10 +110,12 @@ async def test_a_node_that_nobody_initializes_is_published_soon():
         await wait_until(has_arrived(actor, changed), "it waits a second at most")
 
 
+@virtually
 async def test_a_label_that_somebody_removes_during_the_wait_is_missing_in_the_message():
     await assert_one_message({"labels": {"a": "ours"}}, {"labels": {}})
 
 
+@virtually
 async def test_the_deletion_of_a_settling_node_is_published_at_once():
     async with run_publisher(NODE, joining(100)) as actor:
         changed = joining(101, labels={"a": "b"})
@@ -121,6 +126,7 @@ async def test_the_deletion_of_a_settling_node_is_published_at_once():
         assert len(actor.flow.list_node_events("web-1")) == 2, "the state between was never published"
 
 
+@virtually
 async def test_the_successor_of_a_settling_node_is_published_at_once():
     async with run_publisher(NODE, joining(100)) as actor:
         actor.put(joining(101, labels={"a": "b"}))
@@ -132,6 +138,7 @@ async def test_the_successor_of_a_settling_node_is_published_at_once():
 
 
 @pytest.mark.parametrize("is_issued", [True, False])
+@virtually
 async def test_an_approval_and_its_certificate_are_one_message(is_issued: bool):
     async with run_publisher(CSR, make_request(resource_version="100")) as actor:
         actor.put(make_request(resource_version="101", conditions=(APPROVED,)))
@@ -144,6 +151,7 @@ async def test_an_approval_and_its_certificate_are_one_message(is_issued: bool):
         assert decided.request.status.issued is is_issued
 
 
+@virtually
 async def test_the_first_node_of_a_burst_cools_down_as_long_as_the_others():
     crowd = 100
     async with run_publisher(NODE, joining(100)) as actor:
@@ -158,6 +166,7 @@ async def test_the_first_node_of_a_burst_cools_down_as_long_as_the_others():
         assert clock() - began > (COOLDOWN_SECONDS + least) / 2
 
 
+@virtually
 async def test_only_the_first_state_and_the_end_of_a_node_are_logged_by_default(
     caplog: pytest.LogCaptureFixture,
 ):
