@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.kubelets import MERGE, KubeletFleet
 from libs.testbed.native_ccm import BalancerTreatment, CloudInstance, NativeCcm
@@ -288,7 +289,7 @@ class ConformanceRun:
 async def wait_for_outcomes(run: ConformanceRun, expected: Mapping[str, Outcome]) -> dict[str, Outcome]:
     """Return the outcomes of these cases once they are the expected ones, or those at the deadline."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + 10
+    deadline = clock() + HANG_SECONDS
     while True:
         found = {name: each for name, each in (await run.list_outcomes()).items() if name in expected}
         if found == expected or clock() > deadline:
