@@ -11,7 +11,7 @@ from typing import Final
 from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message
-from libs.common.contract.services import DURABLES
+from libs.common.contract.services import DURABLES, LABELER
 from libs.testbed.browser import Browser, Page
 from tests.builders import make_cluster_networks
 from tests.bus_actors import run_during
@@ -47,7 +47,8 @@ async def take_screenshots(folder: Path, nodes: int, sizes: Iterable[str]) -> No
         browser = await stack.enter_async_context(Browser.start())
         console = await stack.enter_async_context(run_console(bus, clock=clock))
         for durable in DURABLES:
-            await stack.enter_async_context(run_during(bus.consume(durable, handle, in_flight=8)))
+            handler = handle if durable.service == LABELER.service else acknowledge
+            await stack.enter_async_context(run_during(bus.consume(durable, handler, in_flight=8)))
         await fill(fleet, clock, nodes)
         if nodes > 1:
             await stack.enter_async_context(run_during(keep_joining(fleet, clock, nodes)))
@@ -69,6 +70,11 @@ async def take_screenshots(folder: Path, nodes: int, sizes: Iterable[str]) -> No
 async def handle(message: Message) -> Disposition:
     """Handle a message as a service that has nothing to do, and retries one of a few."""
     return Nak(3600.0, "403") if message.subject.endswith("-0398") else Ack()
+
+
+async def acknowledge(message: Message) -> Disposition:
+    """Handle a message as a service that has nothing to do."""
+    return Ack()
 
 
 async def fill(fleet: ConsoleFleet, clock: ManualClock, nodes: int) -> None:

@@ -56,7 +56,9 @@ export function History() {
           The console keeps the last hour in memory, in steps of 10 s, from its start.
         </Empty>
       )}
-      <div class="columns">{hasSteps && PLOTS.map((plot) => <PlotCard key={plot.title} plot={plot} />)}</div>
+      <div class="columns items-stretch">
+        {hasSteps && PLOTS.map((plot) => <PlotCard key={plot.title} plot={plot} />)}
+      </div>
     </View>
   );
 }
@@ -108,7 +110,7 @@ function optionsOf(plot: Plot, element: HTMLElement): Omit<uPlot.Options, "width
         stroke: color(name),
         width: 2,
         // One value between two gaps has no line.
-        points: { show: plot.isSparse ?? false },
+        points: { show: plot.isSparse ?? false, fill: color(name) },
         spanGaps: true,
       })),
     ],

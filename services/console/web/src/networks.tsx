@@ -10,7 +10,7 @@ import { nodes, overview, revision } from "./store";
 const MAX_CELLS = 1_024;
 // What a square shows: the worst of its blocks, which is the last of these.
 const KINDS: Record<string, [title: string, color: string]> = {
-  free: ["free", "bg-raised"],
+  free: ["free", "border-muted/45 bg-raised"],
   node: ["of a Node", "border-accent bg-accent"],
   quarantined: ["in quarantine", "border-dashed border-warning bg-warning/35"],
   stuck: ["of a stuck Node", "border-bad bg-bad"],
@@ -114,7 +114,7 @@ function QuarantineCard({ quarantine: { count, blocks } }: { quarantine: Quarant
 }
 
 const explain = ({ node, since }: QuarantinedBlock) =>
-  `Its Node ${node || "(without a valid name)"} is gone since ${format.timeOf(since)}, and others may still use its addresses.`;
+  `Its Node ${node || "(without a valid name)"} is gone since ${format.timeOf(since)}; its pods may still use the block.`;
 
 function listBlocks() {
   const owned = [...nodes.values()].flatMap(({ name, state, cidrs = [] }) =>

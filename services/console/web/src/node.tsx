@@ -137,7 +137,7 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
 }
 
 const describe = ([term, value]: [string, unknown]): [string, string] => [
-  term.replaceAll("_", " "),
+  format.capitalize(term.replaceAll("_", " ")),
   typeof value === "string" ? value : JSON.stringify(value),
 ];
 
