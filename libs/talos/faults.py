@@ -1,5 +1,6 @@
 """Translates gRPC statuses and connection errors to MachineFaults, in words for operators."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -17,6 +18,10 @@ _KINDS: Final[dict[str, FaultKind]] = {
     "UNAUTHENTICATED": "certificate",
 }
 
+# What grpc-go writes around the error of a connection that Talos could not open.
+_NO_CONNECTION: Final = re.compile(
+    r'connection error: desc = "transport: (?:Error while dialing: )?(?P<reason>.+)"', re.DOTALL
+)
 # Texts only refine the code; an unknown text falls back to the code.
 _OTHER_MACHINE: Final = ("certificate is valid for", "is not valid for any", "doesn't contain any IP SANs")
 
@@ -61,6 +66,8 @@ def _classify(status: Status) -> FaultKind:
 
 
 def _describe(status: Status) -> str:
+    if status.code == "UNAVAILABLE" and (found := _NO_CONNECTION.fullmatch(status.message)):
+        return found["reason"].replace('\\"', '"')
     text = f"{status.code}: {status.message or 'no message'}"
     if status.code != "PERMISSION_DENIED":
         return text

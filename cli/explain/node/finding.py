@@ -21,7 +21,6 @@ from libs.common.contract.ip_addresses import parse_ip
 from services.labeler.core.plan.plan import Plan
 
 _FROM_THE_FIRST: Final = frozenset({UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
-_DIALLING: Final = 'UNAVAILABLE: connection error: desc = "transport: Error while dialing: '
 _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
 
@@ -63,7 +62,7 @@ def make_finding(
         release=release,
         node=evidence.node.name,
         ip=get_talosctl_address(evidence),
-        detail="; ".join(filter(None, (_strip_prefixes(detail), *unready))),
+        detail="; ".join(filter(None, (_strip_prefix(detail), *unready))),
         namespace=evidence.snapshot.query.namespace,
         csr=shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
         **of_cloud,
@@ -85,10 +84,8 @@ def get_talosctl_address(evidence: NodeEvidence) -> str:
     )
 
 
-def _strip_prefixes(detail: str) -> str:
-    """Remove the prefixes that gRPC and csr put before the actual reason."""
-    head, found, reason = detail.partition(_DIALLING)
-    detail = head + reason.replace('"', "") if found else detail
+def _strip_prefix(detail: str) -> str:
+    """Remove the prefix that csr puts before the actual reason."""
     detail = detail.partition(_DENIED)[2] or detail
     return detail.strip().rstrip(".")
 

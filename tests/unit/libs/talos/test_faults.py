@@ -61,7 +61,11 @@ def test_every_status_has_its_own_fault(code: str, message: str, kind: FaultKind
     assert fault.kind == kind
     assert fault.step == "Nodename"
     assert fault.endpoint == "10.0.0.1:50000 for 10.0.0.5"
-    assert message in fault.message
+    reason = message.removeprefix('connection error: desc = "transport: ').removeprefix(
+        "Error while dialing: "
+    )
+    assert reason.removesuffix('"') in fault.message
+    assert "connection error" not in fault.message
 
 
 @pytest.mark.parametrize(
