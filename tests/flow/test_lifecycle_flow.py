@@ -420,7 +420,7 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         await flow.add_lost_node("web-2", uuid="")
         node = await flow.observe_node("web-2")
         await flow.publish_poll_result(node, last_known=make_facts())
-        await flow.wait_for_decision("web-2", "kept", "connection refused")
+        await flow.wait_for_decision("web-2", "kept", "(refused)")
         taint = {"key": "other.example/taint", "effect": "NoSchedule"}
         taints = [msgspec.to_builtins(one) for one in node.spec.taints]
         await flow.patch(f"{NODES}/web-2", {"spec": {"taints": [taint, *taints]}})  # not seen yet

@@ -13,7 +13,7 @@ from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.explain.node.route_state import describe_route
-from cli.layout import blank_line, format_field
+from cli.layout import blank_line, format_field, pluralize
 from cli.lines import Line
 from libs.common.contract.events import (
     DeadLetter,
@@ -204,7 +204,10 @@ def _format_last_messages(evidence: NodeEvidence) -> Iterator[Line]:
         yield Line(2, Text(f"unknown: {quote(evidence.messages_problem)}", style="cyan"))
         return
     said = tuple(_list_messages(evidence))
+    shown = [evidence.machine_result.message] if isinstance(evidence.machine_result, MachineFault) else []
     for name, text in said:
+        for message in shown:  # services repeat the error of a machine
+            text = text.replace(f": {message}", ": the error of the check `machine`")  # noqa: PLW2901
         yield Line(2, Text(quote(text)), Text(f"{name:<{_COLUMN}}", style="bold"))
     unreadable = [each.subject for each in evidence.messages.messages if each.unreadable]
     for subject in unreadable:
@@ -219,9 +222,10 @@ def _list_messages(evidence: NodeEvidence) -> Iterator[tuple[str, str]]:
     messages, now = evidence.messages, evidence.at
     match evidence.machine_event:
         case NodeUnreachable() as event:
-            text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
-            retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-            yield "metadata", f"{text}: {event.fault.message}; {retry}"
+            failed, known = pluralize(event.attempt, "attempt"), event.last_known
+            text = f"no answer, {failed} failed, the last {format_time(event.enriched_at, now)}"
+            since = f"; last answer {format_time(known.queried_at, now)}" if known is not None else ""
+            yield "metadata", f"{text}: {event.fault.message}{since}"
         case NodeEnriched() as event:
             yield "metadata", f"answered {format_time(event.facts.queried_at, now)}"
     for decided in messages.list_events(Decided):

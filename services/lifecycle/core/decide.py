@@ -86,7 +86,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """The missing evidence first, then the existing evidence, then what each other source lacks."""
         lacks, has = "; ".join(self.assessment.missing), "; ".join(self.assessment.proven)
-        reason = f"kept, for want of: {lacks}" + (f". There is: {has}" if has else "")
+        reason = f"kept, because proof is missing: {lacks}" + (f". There is: {has}" if has else "")
         return reason + "".join(f". For {name}: {'; '.join(other.missing)}" for name, other in self.others)
 
 

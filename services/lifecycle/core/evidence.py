@@ -60,8 +60,8 @@ def assess_report(node: Node, report: MachineReport | None, machines: MachineInd
         return Assessment(missing=("its machine answers",))
     fault = report.fault
     if not report.foreign_machines or fault.kind != PROOF_FAULT:
-        why = f"{fault.message} ({fault.kind})"
-        return Assessment(missing=(f"another machine in its place: silence and errors prove nothing; {why}",))
+        text = f"another machine in its place: silence and errors prove nothing ({fault.kind})"
+        return Assessment(missing=(text,))
     if _machine_identity(report.node) != _machine_identity(node):
         return Assessment(missing=("a poll after the last change of its addresses or its systemUUID",))
     parts = [_assess_machine(node, machine, machines) for machine in report.foreign_machines]

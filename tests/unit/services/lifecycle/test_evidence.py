@@ -81,7 +81,7 @@ def test_a_look_that_failed_proves_nothing_whatever_the_failure(kind: str):
     fault = msgspec.convert({"kind": kind, "step": "connect", "message": "it failed"}, MachineFault)
     (lack,) = assess_report(NODE, make_unreachable(NODE, fault=fault), machines_of()).missing
     assert "silence and errors prove nothing" in lack
-    assert f"it failed ({kind})" in lack
+    assert lack.endswith(f"({kind})")
 
 
 def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
