@@ -4,7 +4,9 @@ from cli.cluster.cloud_accounts import AccountProcess, list_container_accounts
 from cli.cluster.unavailable import list_known
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.layout import format_names
-from libs.common.contract.instances import get_provider
+from libs.common.contract.events import InstanceReport
+from libs.common.contract.instances import get_provider, read_instance_record
+from libs.common.contract.machine_loss import find_machine_loss, select_own_reports
 from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, NodeCondition
 
 
@@ -20,13 +22,22 @@ def describe_route(evidence: NodeEvidence) -> str:
     condition = evidence.node.find_condition(NETWORK_UNAVAILABLE)
     if condition is not None:
         missing = "none: " if condition.status == "True" else ""
-        return f"{missing}{condition.message or condition.reason}"
+        return f"{missing}{condition.message or condition.reason}{_describe_server(evidence)}"
     pods = list_known(evidence.snapshot.pods)
     running = (
         each for pod in pods for c in pod.spec.containers for each in list_container_accounts(pod.name, c)
     )
     accounts = tuple(each for each in running if each.network)
     return f"none: {_explain_absence(evidence, accounts)}" if accounts else ""
+
+
+def _describe_server(evidence: NodeEvidence) -> str:
+    """Return why the route reaches no server. The account writes the condition when its route changes."""
+    node, reports = evidence.node, evidence.messages.list_events(InstanceReport)
+    loss = find_machine_loss(
+        select_own_reports(reports, node.uid, node.spec.provider_id), read_instance_record(node), answers=None
+    )
+    return f", but its server is {loss.kind}" if loss is not None else ""
 
 
 def _explain_absence(evidence: NodeEvidence, accounts: tuple[AccountProcess, ...]) -> str:

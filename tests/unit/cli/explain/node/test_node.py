@@ -19,6 +19,7 @@ from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation, node_explanation_to_json
+from cli.explain.node.route_state import describe_route
 from cli.inside import flow_snapshot
 from cli.lines import format_json
 from libs.common.cloud_config.ownership import why_not_owned
@@ -385,6 +386,32 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
     assert node_explanation_to_json(explain_node_evidence(known, TERMS))["lastMessages"]["unreadable"] == [
         subject
     ]
+
+
+def test_a_route_to_a_server_that_is_gone_or_off_says_so():
+    condition = NodeCondition(
+        type="NetworkUnavailable", status="False", reason="RouteCreated", message="Network 7 routes it"
+    )
+    conditions = (*LOST.status.conditions, condition)
+    routed = msgspec.structs.replace(LOST, status=msgspec.structs.replace(LOST.status, conditions=conditions))
+    of_another = msgspec.structs.replace(GONE, provider_id="hcloud://2")
+    shown = [
+        describe_route(evidence(routed, flow=flow(report)))
+        for report in (GONE, make_shut_down(LOST), make_exists(LOST), of_another)
+    ]
+    text = "Network 7 routes it"
+    assert shown == [f"{text}, but its server is gone", f"{text}, but its server is off", text, text]
+
+
+def test_an_error_of_the_machine_is_said_once_and_then_named():
+    decision = decided("labeler", "unchanged", f"left as it is: connect: {SILENCE.message}; retried")
+    silent = msgspec.structs.replace(UNREACHABLE, fault=SILENCE)
+    found = evidence(node(), SILENCE, flow=flow(silent, OBSERVED, decision))
+    text = render_lines(format_explanation(explain_node_evidence(found, TERMS), NOW))
+    messages = text.partition("Last messages")[2]
+    assert messages.count("the error of the check `machine`") == 2
+    assert SILENCE.message not in messages
+    assert "7 attempts failed, the last 2026" in messages
 
 
 def test_the_terms_are_those_of_the_running_lifecycle_unless_others_are_given():
