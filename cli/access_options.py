@@ -104,8 +104,7 @@ CHART_OPTIONS: Final = _combine(
 LEASE_OPTIONS: Final = _combine(
     _name_option(
         "--lease-name",
-        help_text="Name of the watcher's Lease. Default: the name that its Deployment or DaemonSet "
-        "configures.",
+        help_text="Name of the watcher's Lease. Default: that of the running watcher.",
     ),
     _name_option("--lease-namespace", help_text="Namespace of that Lease. Default: as for --lease-name."),
 )

@@ -17,7 +17,7 @@ class ClusterQuery(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     namespace: str = "kube-system"  # of the chart
     release: str = ""  # of the chart; "" = any
-    lease_name: str = ""  # "" = read it from the watcher's workload; the same for the namespace
+    lease_name: str = ""  # "" = that of the running watcher; the same for the namespace
     lease_namespace: str = ""
     nats_servers: tuple[str, ...] = ()  # (): use NATS_URL, else the watcher's pod
     nats_nkey_file: Path | None = None

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.cluster.installation import find_installations
+from cli.cluster.installation import get_lease_name
 from cli.cluster.kept_keys import ManagedNode
 from cli.cluster.kube_events import EventSummary, KubeEvent, summarize_events
 from cli.cluster.kube_objects import COLLECTIONS, Workload
@@ -17,11 +17,18 @@ from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.pod_commands import build_label_selector
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
+from cli.cluster.running_settings import list_containers
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
-from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.contract.services import (
+    CLAIM_PAGES_NAMESPACE,
+    LEASE_NAMESPACE,
+    WATCHER,
+    WATCHER_LEASE,
+    WATCHER_LEASE_NAME,
+)
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi, raise_unreadable
-from libs.common.kube.errors import KubeError, NotFound
+from libs.common.kube.errors import NotFound
 from libs.common.kube.event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.events import ObjectReference, event_namespace
 from libs.common.kube.lease import LeaseSpec
@@ -65,6 +72,10 @@ async def read_cluster(kube: KubeApi, query: ClusterQuery, *parts: Part) -> Clus
     others: list[Part] = [part for part in _READERS if part in parts and part != "claims"]
     before = await read("claims") if "claims" in parts else ()
     found = dict(zip(others, await asyncio.gather(*map(read, others)), strict=True))
+    if "lease" in parts:
+        found["lease"] = await get_or_unavailable(
+            fetch_watcher_lease(kube, query, found.get("pods", NOT_QUERIED)), "get leases.coordination.k8s.io"
+        )
     if "claims" in parts:
         found["claims"] = _join_claims(before, await read("claims"))
     if not isinstance(nodes := found.get("nodes", NOT_QUERIED), Unavailable):
@@ -122,40 +133,28 @@ async def fetch_lease_state(kube: KubeApi, namespace: str, name: str, shown_name
     return read_lease_state(spec, shown_name)
 
 
-async def fetch_watcher_lease(kube: KubeApi, query: ClusterQuery) -> LeaseState | Unavailable:
+async def fetch_watcher_lease(
+    kube: KubeApi, query: ClusterQuery, pods: tuple[Pod, ...] | Unavailable
+) -> LeaseState | Unavailable:
     """Return the state of the watcher Lease; without a holder if the Lease does not exist.
 
-    The Lease that the caller names takes precedence over the workload's flags. Raises KubeError.
+    The Lease that the caller names takes precedence over the flags of the watcher's pods. Without such pods
+    it is the default: the watcher may run outside the cluster. Raises KubeError.
     """
-    named: tuple[str, str] | Unavailable = _DEFAULT_LEASE
-    if not (query.lease_name and query.lease_namespace):
-        named = await _read_lease_name(kube, query)
-    place, name = _DEFAULT_LEASE if isinstance(named, Unavailable) else named
+    is_named = bool(query.lease_name and query.lease_namespace)
+    containers = () if is_named else list_containers(pods, WATCHER)
+    found = {get_lease_name(each, WATCHER_LEASE) for each in containers} or {_DEFAULT_LEASE}
+    unknown = "" if is_named or not isinstance(pods, Unavailable) else pods.reason
+    if len(found) > 1:
+        unknown = f"namespace {query.namespace} has several releases: select one with --release"
+    place, name = _DEFAULT_LEASE if len(found) > 1 else found.pop()
     place, name = query.lease_namespace or place, query.lease_name or name
     shown = "" if (place, name) == _DEFAULT_LEASE else f"{place}/{name}"
-    found = await fetch_lease_state(kube, place, name, shown)
-    if isinstance(named, Unavailable) and not found.holder:
-        why = f"{named.reason}; set --lease-name and --lease-namespace"
+    lease = await fetch_lease_state(kube, place, name, shown)
+    if unknown and not lease.holder:
+        why = f"{unknown}; set --lease-name and --lease-namespace"
         return Unavailable(reason=f"the Lease of the watcher is unknown: {why}")
-    return found
-
-
-async def _read_lease_name(kube: KubeApi, query: ClusterQuery) -> tuple[str, str] | Unavailable:
-    """Return namespace and name of the Lease, by the flags of the watcher's workload.
-
-    They are the default if there is no workload: the watcher may run outside the cluster.
-    """
-    try:
-        workloads = await list_workloads(kube, query.namespace)
-    except NotFound:
-        return _DEFAULT_LEASE
-    except KubeError as error:
-        return Unavailable(reason=str(error))
-    found = {one.lease for one in find_installations(workloads) if query.release in ("", one.release)}
-    if len(found) > 1:
-        several = f"namespace {query.namespace} has several releases: select one with --release"
-        return Unavailable(reason=several)
-    return next(iter(found), _DEFAULT_LEASE)
+    return lease
 
 
 async def _read_config(kube: KubeApi, query: ClusterQuery) -> ConfigFile | AbsentObject:
@@ -190,7 +189,6 @@ _READERS: Final[Mapping[Part, tuple[Callable[[KubeApi, ClusterQuery], Awaitable[
         lambda kube, query: list_all(kube, _SERVING_REQUESTS, raise_unreadable),
         "list certificatesigningrequests.certificates.k8s.io",
     ),
-    "lease": (fetch_watcher_lease, "get leases.coordination.k8s.io"),
     "pods": (
         lambda kube, query: list_pods(kube, query.namespace, build_label_selector(query.release)),
         "list pods --namespace {query.namespace}",
@@ -202,4 +200,4 @@ _READERS: Final[Mapping[Part, tuple[Callable[[KubeApi, ClusterQuery], Awaitable[
     "config": (_read_config, "list configmaps --namespace {query.namespace}"),
     "claims": (_list_claim_pages, f"list configmaps --namespace {CLAIM_PAGES_NAMESPACE}"),
 }
-PARTS: Final = frozenset(_READERS)
+PARTS: Final[frozenset[Part]] = frozenset((*_READERS, "lease"))

@@ -1,6 +1,6 @@
 """The settings of a running service: its flags as the workloads of the installation have them. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -16,17 +16,17 @@ from libs.common.settings.read_settings import validate_settings
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
+def list_containers(pods: tuple[Pod, ...] | Unavailable, service: ServiceSpec) -> Iterator[Container]:
+    """Yield the containers that run the service, of the known pods that have not ended."""
+    for pod in list_known(pods):
+        for container in pod.spec.containers:
+            if not pod.is_terminated and service in list_services(container):
+                yield container
+
+
 def find_container(pods: tuple[Pod, ...] | Unavailable, service: ServiceSpec) -> Container | None:
-    """Return the container of a pod that runs the service; None if no known pod does."""
-    return next(
-        (
-            container
-            for pod in list_known(pods)
-            for container in pod.spec.containers
-            if not pod.is_terminated and service in list_services(container)
-        ),
-        None,
-    )
+    """Return a container that runs the service; None if no known pod has one."""
+    return next(list_containers(pods, service), None)
 
 
 def read_service_settings(

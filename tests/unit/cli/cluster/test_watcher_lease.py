@@ -10,8 +10,9 @@ import pytest
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.installation import get_lease_name
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
-from cli.cluster.kube_objects import Container
+from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.lease_state import LeaseState, read_lease_state
+from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_watcher_lease
 from cli.cluster.unavailable import Unavailable
@@ -20,16 +21,15 @@ from cli.explain.node.output import node_explanation_to_json
 from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.preview import preview_node
-from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, Taint
+from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, ObjectMeta, Taint
 from libs.common.contract.services import (
     LIFECYCLE_LEASE,
     LIFECYCLE_LEASE_NAME,
     WATCHER_LEASE,
     WATCHER_LEASE_NAME,
 )
-from libs.common.kube.errors import Forbidden, KubeError, NotFound
+from libs.common.kube.errors import NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
-from libs.common.kube.objects import Page, Resource
 from services.labeler.core.plan.plan import ClusterConfig
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
@@ -39,42 +39,19 @@ from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
 
-def a_deployment(release: str, *arguments: str) -> dict[str, Any]:
-    container = {"name": "c", "command": ["python", "-m", "services.watcher"], "args": list(arguments)}
-    return {
-        "metadata": {
-            "name": f"{release}-watcher",
-            "namespace": "ccm",
-            "labels": {"app.kubernetes.io/instance": release},
-        },
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
+def a_watcher(*flags: str) -> Pod:
+    container = Container(name="c", command=("python", "-m", "services.watcher"), args=flags)
+    return Pod(metadata=ObjectMeta(name="watcher-0"), spec=PodSpec(containers=(container,)))
 
 
-RENAMED = a_deployment("a", "--leader-elect-resource-name=mine", "--leader-elect-resource-namespace", "talos")
+RENAMED = a_watcher("--leader-elect-resource-name=mine", "--leader-elect-resource-namespace", "talos")
 
 
 class FakeKube:
-    """An API server with these Leases and Deployments; `refusal` answers every list."""
+    """An API server with these Leases."""
 
-    def __init__(
-        self,
-        *deployments: dict[str, Any],
-        held: tuple[tuple[str, str], ...] = (),
-        refusal: KubeError | None = None,
-    ) -> None:
-        self.lists: list[str] = []
-        self._deployments = list(deployments)
+    def __init__(self, *held: tuple[str, str]) -> None:
         self._held = held
-        self._refusal = refusal
-
-    async def list_page(self, resource: Resource[Any], **_: Any) -> Page[Any]:
-        self.lists.append(resource.path)
-        if self._refusal is not None:
-            raise self._refusal
-        found = self._deployments if resource.plural == "deployments" else []
-        items = tuple(msgspec.convert(each, resource.item) for each in found)
-        return Page(items=items, resource_version="1")
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         if (namespace, name) not in self._held:
@@ -82,47 +59,39 @@ class FakeKube:
         return Lease(spec=LeaseSpec(holder_identity=f"holder of {name}"), document={})
 
 
-async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
-    """Return the place of the Lease and its holder."""
-    found = await fetch_watcher_lease(kube, ClusterQuery(**{"namespace": "ccm", **said}))  # type: ignore[arg-type]
-    if isinstance(found, Unavailable):
-        return "unknown", found.reason
-    return found.lease_name or "/".join(DEFAULT), found.holder
-
-
-TWO: Final = (RENAMED, a_deployment("b"))
-NO_API: Final = NotFound("no such API", status=404)
-NO_RIGHT: Final = Forbidden("no right to list deployments", status=403)
+TWO: Final = (RENAMED, a_watcher())
+NO_RIGHT: Final = Unavailable(reason="no right to list pods")
+ALL: Final = {"lease_name": DEFAULT[1], "lease_namespace": DEFAULT[0]}
 
 
 @pytest.mark.parametrize(
-    ("kube", "said", "place", "holder"),
+    ("held", "pods", "said", "place", "holder"),
     [
-        (FakeKube(RENAMED, held=(DEFAULT, MINE)), {}, "talos/mine", "holder of mine"),
-        (FakeKube(RENAMED, held=(DEFAULT,)), {}, "talos/mine", ""),
-        (FakeKube(RENAMED, held=(FAR,)), {"lease_name": FAR[1]}, "/".join(FAR), f"holder of {FAR[1]}"),
-        (FakeKube(*TWO, held=(MINE,)), {"release": "a"}, "talos/mine", "holder of mine"),
-        (FakeKube(*TWO), {}, "unknown", "several releases: select one with --release"),
-        (FakeKube(), {}, "/".join(DEFAULT), ""),
-        (FakeKube(refusal=NO_API), {}, "/".join(DEFAULT), ""),
-        (FakeKube(held=(DEFAULT,), refusal=NO_RIGHT), {}, "/".join(DEFAULT), f"holder of {DEFAULT[1]}"),
-        (FakeKube(refusal=NO_RIGHT), {}, "unknown", "no right to list deployments; set --lease-name and"),
+        ((DEFAULT, MINE), (RENAMED,), {}, "talos/mine", "holder of mine"),
+        ((DEFAULT,), (RENAMED, RENAMED), {}, "talos/mine", ""),
+        ((FAR,), (RENAMED,), {"lease_name": FAR[1]}, "/".join(FAR), f"holder of {FAR[1]}"),
+        ((DEFAULT,), (RENAMED,), ALL, "/".join(DEFAULT), f"holder of {DEFAULT[1]}"),
+        ((DEFAULT,), TWO, ALL, "/".join(DEFAULT), f"holder of {DEFAULT[1]}"),
+        ((), TWO, {}, "unknown", "several releases: select one with --release"),
+        ((), (), {}, "/".join(DEFAULT), ""),
+        ((DEFAULT,), NO_RIGHT, {}, "/".join(DEFAULT), f"holder of {DEFAULT[1]}"),
+        ((), NO_RIGHT, {}, "unknown", "no right to list pods; set --lease-name and"),
+        ((), NO_RIGHT, ALL, "/".join(DEFAULT), ""),
     ],
 )
-async def test_the_lease_is_the_one_that_the_watchers_workload_or_the_caller_names(
-    kube: FakeKube, said: dict[str, str], place: str, holder: str
+async def test_the_lease_is_the_one_that_the_watchers_pods_or_the_caller_name(
+    held: tuple[tuple[str, str], ...],
+    pods: tuple[Pod, ...] | Unavailable,
+    said: dict[str, str],
+    place: str,
+    holder: str,
 ):
-    found = await read(kube, **said)
-    assert found[0] == place
-    assert holder in found[1]
-    assert bool(holder) == bool(found[1])
-
-
-async def test_if_the_caller_names_all_of_it_nothing_is_left_to_be_read():
-    kube = FakeKube(RENAMED, held=(DEFAULT,))
-    found = await read(kube, lease_name=DEFAULT[1], lease_namespace=DEFAULT[0])
-    assert found == ("/".join(DEFAULT), f"holder of {DEFAULT[1]}")
-    assert kube.lists == []
+    query = ClusterQuery(namespace="ccm", **said)  # type: ignore[arg-type]
+    found = await fetch_watcher_lease(FakeKube(*held), query, pods)  # type: ignore[arg-type]
+    if isinstance(found, Unavailable):
+        assert (place, holder in found.reason) == ("unknown", True)
+    else:
+        assert (found.lease_name or "/".join(DEFAULT), found.holder) == (place, holder)
 
 
 def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
