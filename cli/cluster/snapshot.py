@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,15 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.contract.node import Node
 from libs.common.kube.objects import ConfigMap
+
+_PART_NAMES: Final = {
+    "requests": "CSRs",
+    "lease": "Lease",
+    "pods": "pods of the chart",
+    "claims": "pod CIDR claims",
+    "events": "Events of the cluster",
+    "config": "--cloud-config of the chart",
+}
 
 
 class ClaimPages(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +61,16 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     claims: ClaimPages | Unavailable = NOT_QUERIED
     flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason=NOT_QUERIED.reason)
     certificates: tuple[CertificateSnapshot, ...] = ()  # of services; those of NATS are in `flow`
+
+    @property
+    def unavailable_parts(self) -> tuple[str, ...]:
+        """Return the parts that a command has asked for and that could not be read, with the reason."""
+        parts = ((name, getattr(self, field)) for field, name in _PART_NAMES.items())
+        return tuple(
+            f"{name}: {part.reason}"
+            for name, part in parts
+            if isinstance(part, Unavailable) and part is not NOT_QUERIED
+        )
 
     @property
     def is_all_in_one(self) -> bool:

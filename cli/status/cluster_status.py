@@ -141,17 +141,7 @@ def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:
     if isinstance(snapshot.flow, FlowUnavailable) and not snapshot.is_all_in_one:
         reason = snapshot.flow.reason
         yield reason if reason.startswith("NATS") else f"NATS: {reason}"
-    parts = {
-        "CSRs": snapshot.requests,
-        "Lease": snapshot.lease,
-        "pods": snapshot.pods,
-        "pod CIDR claims": snapshot.claims,
-        "Events": snapshot.events,
-        "--cloud-config": snapshot.config,
-    }
-    for name, part in parts.items():
-        if isinstance(part, Unavailable):
-            yield f"{name}: {part.reason}"
+    yield from snapshot.unavailable_parts
 
 
 def _list_problems(found: ClusterStatus) -> Iterator[str]:

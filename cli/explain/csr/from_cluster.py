@@ -14,7 +14,6 @@ from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require
 from cli.cluster.running_settings import find_container
 from cli.cluster.snapshot import ClusterSnapshot
-from cli.cluster.unavailable import Unavailable
 from cli.explain.csr.request_evidence import (
     RequestEvidence,
     find_claimants,
@@ -102,14 +101,7 @@ async def _gather_kubernetes(
         at=snapshot.at,
         ownership=(file or snapshot.cloud_config).ownership.for_controller(CSR_APPROVAL),
         container=find_container(snapshot.pods, CSR),
-        unavailable_parts=tuple(
-            f"{name}: {part.reason}"
-            for name, part in (
-                ("flags of csr", snapshot.pods),
-                ("--cloud-config of the chart", () if file else snapshot.config),
-            )
-            if isinstance(part, Unavailable)
-        ),
+        unavailable_parts=snapshot.unavailable_parts,
     )
 
 

@@ -86,19 +86,12 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unavailable_parts(self) -> tuple[str, ...]:
         """Return the parts that could not be read, with the reason."""
-        snapshot = self.snapshot
-        parts = {
-            "Events of the Node": self.node_events,
-            "Events of the cluster": snapshot.events,
-            "certificate signing requests": snapshot.requests,
-            "Lease": snapshot.lease,
-            "pods of the chart": snapshot.pods,
-            "--cloud-config of the chart": snapshot.config,
-        }
-        found = {name: part.reason for name, part in parts.items() if isinstance(part, Unavailable)}
+        found = list(self.snapshot.unavailable_parts)
+        if isinstance(self.node_events, Unavailable):
+            found.append(f"Events of the Node: {self.node_events.reason}")
         if self.own_fault is not None:
-            found["its machine, queried by this command"] = describe_fault(self.own_fault)
-        return tuple(f"{name}: {reason}" for name, reason in found.items())
+            found.append(f"its machine, queried by this command: {describe_fault(self.own_fault)}")
+        return tuple(found)
 
     @property
     def messages_problem(self) -> str:

@@ -574,7 +574,7 @@ def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():
     assert told.exit_status == 1
     assert not build_status(msgspec.structs.replace(WELL, events=(other, accepted, rejected))).wrong
     blind = build_status(msgspec.structs.replace(WELL, events=Unavailable(reason="forbidden")))
-    assert "Events: forbidden" in blind.unknown
+    assert "Events of the cluster: forbidden" in blind.unknown
 
 
 # ---- services without a pod, and requests of nodes that are gone
