@@ -105,11 +105,12 @@ class OnNodeEnriched:
         """Forget own writes, and that their plans were applied; return whether there were any.
 
         The next epoch may begin with a restored etcd that has lost them. If the stream has not observed them
-        either, no message about their Nodes follows.
+        either, no message about their Nodes follows. Their former state is no write of another replica.
         """
         names = self.own_writes.forget_all()
         for name in names:
             self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
+            self.replica_conflicts.forget(name)
         return bool(names)
 
     def on_rules_changed(self) -> None:

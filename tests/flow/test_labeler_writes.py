@@ -106,6 +106,19 @@ async def test_a_write_that_a_restored_etcd_has_lost_is_repeated_when_the_next_e
     assert kube.list_patches() == ["nodes/status", "nodes"] * 2
 
 
+async def test_a_restored_node_is_not_taken_for_the_write_of_another_replica(flow: FlowActor):
+    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="hel1", zone="hel1-dc2")
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(flow.url, kube):  # its rules are old, so it could wait for newer ones
+        await join(flow)
+        backup = kube.node("web-1")
+        await report(flow, backup, moved)
+        await flow.wait_for_decision("web-1", "updated")
+        kube.restore(backup)
+        await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=2))
+        await wait_until(lambda: kube.node("web-1").labels[OWN_LABEL] == "hel1", "updated again")
+
+
 async def test_the_taint_stays_if_the_first_write_shows_that_planned_addresses_are_missing():
     backup = make_node("web-1")
     kube = InMemoryNodes(backup)
