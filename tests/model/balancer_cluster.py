@@ -15,10 +15,6 @@ import aiohttp
 import msgspec
 
 from libs.clouds.account_session import AccountOptions
-from libs.clouds.hcloud.balancers.desired import BalancerOptions
-from libs.clouds.hcloud.balancers.hcloud_balancers import HcloudBalancers
-from libs.clouds.hcloud.hcloud_api import HcloudApi
-from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import USE_ANNOTATION, KubeService
@@ -28,12 +24,14 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.service.leader_elector import NoLock
 from libs.common.service.service import Dependencies, run_together
+from libs.testbed.clouds.api_server import SimApiServer as SimCloudServer
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.clouds.http_faults import Answer, Fault
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.account_leader import build_account_leader
+from services.cloud.adapters import ADAPTERS
 from services.cloud.balancer_controller import BalancerController, build_balancer_controller
 from services.cloud.core.balancers.balancer_record import BalancerAccount, is_selected, read_balancer_record
 from services.cloud.core.balancers.select_targets import EXCLUDE_LABEL, TargetRules
@@ -100,19 +98,17 @@ class Process:
         self.kube = KubeApi(
             world.kube_config, user_agent=f"talos-ccm/{identity}", observe=self._observe, instance=identity
         )
-        self._api = HcloudApi(
-            AccountOptions(
-                credential=TOKEN,
-                user_agent=f"talos-ccm/{identity}",
-                endpoint=world.cloud.endpoint,
-                now=world.now,
-            )
+        options = AccountOptions(
+            credential=world.credential,
+            user_agent=f"talos-ccm/{identity}",
+            endpoint=world.cloud.endpoint,
+            now=world.now,
         )
-        self._instances = HcloudInstances(self._api)
-        self._balancers = HcloudBalancers(self._api, BalancerOptions())
-        self.nodes = TargetNodes(
-            TargetRules(parse_provider_id=self._instances.parse_provider_id, needs_ipv4=True)
-        )
+        self._clients = ADAPTERS[world.provider](options, {}, "")
+        assert self._clients.balancers is not None
+        parse = self._clients.instances.parse_provider_id
+        rules = TargetRules(parse_provider_id=parse, needs_ipv4=self._clients.needs_ipv4)
+        self.nodes = TargetNodes(rules)
         dependencies = Dependencies(
             bus=MemoryBus(MemoryServer()),
             kube=self.kube,
@@ -122,7 +118,7 @@ class Process:
             identity=identity,
         )
         settings = CloudSettings(
-            accounts=("hcloud/prod",),
+            accounts=(f"{world.provider}/prod",),
             controllers=("service-lb-controller",),
             balancer_classes=("prod=example.com/lb",),
         )
@@ -132,8 +128,8 @@ class Process:
             settings,
             ACCOUNT,
             elector=self.leader.elector,
-            cloud=self._instances,
-            balancers=self._balancers,
+            cloud=self._clients.instances,
+            balancers=self._clients.balancers,
             nodes=self.nodes,
             anchor=lambda: world.anchor,
             is_followed=lambda: True,
@@ -159,35 +155,43 @@ class Process:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        await self._balancers.close()
-        await self._api.close()
+        await self._clients.close()
         await self.kube.close()
 
 
 class RandomCluster:
-    """Everything, and what must never happen in it."""
+    """Everything, and what must never happen in it; at Hetzner Cloud."""
+
+    provider = "hcloud"
+    prefix = "hcloud://"  # of providerIDs
+    native_label = "hcloud-ccm/service-uid"
+    id_key = "id"  # of a load balancer
+    read_faults: tuple[tuple[str, str], ...] = _READ_FAULTS
+    write_faults: tuple[tuple[str, str], ...] = _WRITE_FAULTS
 
     def __init__(self, seed: int, api_server: SimApiServer, admin: KubeletFleet, scale: Scale) -> None:
         self.scale = scale
         self.random = Random(seed)
         self.clock = VirtualClock()
-        self.cloud: SimHcloudServer = SimHcloudServer(SimHcloud(now=self.clock, rate_limit=1_000_000))
+        self.cloud: SimCloudServer[Any]
+        self.project: Any
+        self.anchor: InstanceAnchor
+        self.credential: str
+        self._start_cloud()
         self.kube = api_server
         self.admin = admin
         self.kube_config = load_kube_config(api_server.kubeconfig(), {})
-        self.project = self.cloud.cloud.add_project(TOKEN)
-        self.anchor = InstanceAnchor(kind="network", id=str(self.project.add_network()))
         self.processes: list[Process] = []
         self.nodes: dict[str, Node] = {}
         self.deleted_nodes: list[Node] = []
-        self.foreign: dict[int, Any] = {}
-        self.prepared: set[int] = set()  # they existed before their Services, and stay
+        self.foreign: dict[Any, Any] = {}
+        self.prepared: set[Any] = set()  # they existed before their Services, and stay
         self.wrong: list[str] = []
         self.story: list[str] = []
         self.counts: Counter[str] = Counter()
         self.fault_rate = self.kill_rate = 0.0
         self.calm_since = 0.0
-        self.doubles: dict[int, float] = {}  # ids, and since when
+        self.doubles: dict[Any, float] = {}  # ids, and since when
         self.longest_double = 0.0
         self.touched: dict[str, float] = {}  # uid of a Service, and when an operator changed its ownership
         self._ever: set[str] = set()  # uids of Services
@@ -211,7 +215,7 @@ class RandomCluster:
             KubeletFleet.start(api_server) as admin,
         ):
             world = cls(seed, api_server, admin, scale)
-            async with SimHcloudServer.start(world.cloud.cloud) as world.cloud:
+            async with SimCloudServer.start(world.cloud.cloud) as world.cloud:
                 world.cloud.before_answer = world.before_answer
                 world.cloud.after_answer = world.after_answer
                 found = await admin.request("GET", f"/api/v1/namespaces/{LEASE_NAMESPACE}")
@@ -227,6 +231,12 @@ class RandomCluster:
                     await asyncio.gather(*background, return_exceptions=True)
                     for process in (*world.processes, *world._ending):
                         await process.end()
+
+    def _start_cloud(self) -> None:
+        self.cloud = SimHcloudServer(SimHcloud(now=self.clock, rate_limit=1_000_000))
+        self.project = self.cloud.cloud.add_project(TOKEN)
+        self.anchor = InstanceAnchor(kind="network", id=str(self.project.add_network()))
+        self.credential = TOKEN
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.cloud.cloud.unix_time(), UTC)
@@ -330,13 +340,10 @@ class RandomCluster:
 
     async def create_service(self, name: str, group: int, *, is_prepared: bool = False) -> None:
         self._number += 1
-        annotations = {
-            f"{PREFIX}location": "fsn1",
-            f"{PREFIX}node-selector": f"{GROUP}={group}",
-        }
+        annotations = self.choose_annotations(group)
         if is_prepared:
-            self.project.quotas.clear()
-            number = self.project.add_balancer(f"prepared-{self._number}", labels={"team": "edge"})
+            self.raise_quota()
+            number = self.add_balancer(f"prepared-{self._number}", {"team": "edge"})
             self.prepared.add(number)
             annotations[USE_ANNOTATION] = str(number)
         body = {
@@ -349,6 +356,20 @@ class RandomCluster:
         }
         await self.write("POST", name, body)
         self.counts["services created"] += 1
+
+    def choose_annotations(self, group: int) -> dict[str, str]:
+        """Of a Service whose Nodes are those of the group."""
+        return {f"{PREFIX}location": "fsn1", f"{PREFIX}node-selector": f"{GROUP}={group}"}
+
+    def list_changes(self) -> tuple[tuple[str, str], ...]:
+        """Annotations that a user may set."""
+        return (
+            (f"{PREFIX}algorithm-type", "least_connections"),
+            (f"{PREFIX}algorithm-type", "round_robin"),
+            (f"{PREFIX}type", "lb21"),
+            (f"{PREFIX}health-check-interval", "7s"),
+            (f"{PREFIX}node-selector", f"{GROUP}={self.random.randrange(self.scale.groups)}"),
+        )
 
     async def patch_service(self, name: str, **fields: Any) -> None:
         await self.write("PATCH", name, fields)
@@ -368,20 +389,17 @@ class RandomCluster:
     def join(self, name: str, group: int) -> None:
         """A server joins."""
         self._number += 1
-        server = self.project.add_server(
-            name, ipv4=f"198.51.{self._number // 250 % 250}.{self._number % 250}"
-        )
+        server = self.add_machine(name)
         self.nodes[name] = make_node(
-            name, uid=f"uid-{server}", provider_id=f"hcloud://{server}", labels={GROUP: str(group)}
+            name, uid=f"uid-{server}", provider_id=f"{self.prefix}{server}", labels={GROUP: str(group)}
         )
 
     def leave(self, name: str) -> None:
         """The Node is deleted, and its server."""
         node = self.nodes.pop(name)
         self.deleted_nodes.append(node)
-        server = int(node.spec.provider_id.removeprefix("hcloud://"))
         if self.happens(0.5):
-            self.project.remove("servers", server)
+            self.remove_machine(node.spec.provider_id.removeprefix(self.prefix))
 
     def exclude(self, name: str, *, is_excluded: bool) -> None:
         node = self.nodes[name]
@@ -393,8 +411,81 @@ class RandomCluster:
     # ---- the cloud
 
     @property
-    def balancers(self) -> dict[int, Any]:
-        return self.project.tables["load_balancers"]
+    def balancers(self) -> dict[Any, Any]:
+        balancers: dict[Any, Any] = self.project.tables["load_balancers"]
+        return balancers
+
+    def add_machine(self, name: str) -> str:
+        address = f"198.51.{self._number // 250 % 250}.{self._number % 250}"
+        return str(self.project.add_server(name, ipv4=address))
+
+    def remove_machine(self, machine: str) -> None:
+        self.project.remove("servers", int(machine))
+
+    def add_balancer(self, name: str, labels: dict[str, str]) -> Any:
+        return self.project.add_balancer(name, labels=labels)
+
+    def slow_down(self) -> None:
+        """Changes take longer, or as long as before."""
+        self.project.actions.seconds = self.random.choice((0.0, 0.5, 3.0, 20.0, 45.0))
+
+    def fail_change(self) -> None:
+        """One of the next changes fails after it has begun."""
+        commands = (
+            "create_load_balancer",
+            "add_target",
+            "remove_target",
+            "delete_load_balancer",
+            "add_service",
+        )
+        self.project.actions.fail_next(self.random.choice(commands))
+
+    def use_up_quota(self) -> None:
+        self.project.quotas["load_balancers"] = len(self.balancers) + self.random.randrange(2)
+
+    def raise_quota(self) -> None:
+        self.project.quotas.clear()
+
+    def stop_faults(self) -> None:
+        """From now on each request succeeds, and at once."""
+        self.raise_quota()
+        self.project.actions.seconds = 0.0
+        self.project.actions.fail_no_more()
+
+    def protect(self, balancer: Any, *, is_protected: bool) -> None:
+        balancer["protection"]["delete"] = is_protected
+
+    def is_protected(self, balancer: Any) -> bool:
+        return bool(balancer["protection"]["delete"])
+
+    def remove_balancer(self, balancer: Any) -> None:
+        """Delete it in the console of the cloud."""
+        self.project.remove("load_balancers", balancer["id"])
+
+    def change_balancer(self, balancer: Any) -> None:
+        """Change it in the console of the cloud."""
+        balancer["algorithm"]["type"] = "least_connections"
+        del balancer["targets"][:1]
+
+    def list_parts(self) -> list[Any]:
+        """What load balancers of ours have left, beside those that exist."""
+        return []
+
+    def is_creation(self, request: SimRequest) -> bool:
+        return request.path.strip("/") == "load_balancers"
+
+    def find_target(self, request: SimRequest) -> tuple[Any, bool]:
+        """The load balancer that a change is about, and whether it is about the whole of it."""
+        kind, _, rest = request.path.strip("/").partition("/")
+        number = rest.partition("/")[0] if kind == "load_balancers" else ""
+        return self.balancers.get(int(number or 0)), True
+
+    def is_listing(self, request: SimRequest) -> bool:
+        return (request.method, request.path) == ("GET", "/load_balancers")
+
+    def is_empty(self, balancer: Any) -> bool:
+        """Whether it has neither targets nor labels of ours."""
+        return balancer["labels"] in ({}, {"team": "edge"}) and not balancer["targets"]
 
     def add_foreign(self) -> None:
         """Load balancers of another cluster, of another controller, and of nobody."""
@@ -402,12 +493,12 @@ class RandomCluster:
         for name, labels in (
             ("other-cluster", self.build_labels(uid) | {CLUSTER_LABEL: "another"}),
             ("other-account", self.build_labels(uid) | {ACCOUNT_LABEL: "another"}),
-            ("native", {"hcloud-ccm/service-uid": uid}),
-            ("both", self.build_labels(uid) | {"hcloud-ccm/service-uid": uid}),
+            ("native", {self.native_label: uid}),
+            ("both", self.build_labels(uid) | {self.native_label: uid}),
             ("half", {SERVICE_LABEL: uid}),
             ("bare", {}),
         ):
-            number = self.project.add_balancer(name, labels=labels)
+            number = self.add_balancer(name, labels)
             self.foreign[number] = copy.deepcopy(self.balancers[number])
 
     def build_labels(self, service_uid: str) -> dict[str, str]:
@@ -434,7 +525,7 @@ class RandomCluster:
         self._judge(request)
         if not self.happens(self.fault_rate):
             return
-        faults = _READ_FAULTS if request.method == "GET" else _WRITE_FAULTS
+        faults = self.read_faults if request.method == "GET" else self.write_faults
         name, effect = self.random.choice(faults)
         if name in ("rate_limited", "unauthorized", "forbidden") and self.happens(0.9):
             return  # they stop the whole account for a minute
@@ -466,36 +557,36 @@ class RandomCluster:
     def _judge(self, request: SimRequest, *, is_late: bool = False) -> None:
         if request.method == "GET":
             return None
-        path = request.path.strip("/").split("/")
-        if path == ["load_balancers"]:
+        if self.is_creation(request):
             return self._judge_create(msgspec.json.decode(request.body)["labels"])
-        balancer = self.balancers.get(int(path[1]))
+        balancer, is_whole = self.find_target(request)
         if balancer is None:
             return None
         uid = balancer["labels"].get(SERVICE_LABEL, "")
-        if balancer["id"] in self.prepared:
-            return self._judge_prepared(request)
-        if balancer["id"] in self.foreign or (uid not in self._ever and not is_late):
+        number = balancer[self.id_key]
+        if number in self.prepared:
+            return self._judge_prepared(request, is_whole=is_whole)
+        if number in self.foreign or (uid not in self._ever and not is_late):
             last = [
                 f"{each.method} {each.headers['User-Agent']}"
                 for each in self.cloud.requests
-                if each.path.startswith(f"/load_balancers/{balancer['id']}")
+                if f"/{number}" in each.path
             ]
             self.blame(f"{request.method} {request.path}: not ours: {balancer['labels']} after {last[-5:]}")
-        if request.method != "DELETE" or is_late:
+        if request.method != "DELETE" or is_late or not is_whole:
             return None
         service = self.find_service(uid)
         if service is None or not self.is_wanted(service) or self._is_touched(uid):
             return None
         record = read_balancer_record(service, self.now())
-        if len(self.list_own(uid)) == 1 or (record is not None and record.id == str(balancer["id"])):
-            self.blame(f"{service.name} loses its load balancer {balancer['id']}")
+        if len(self.list_own(uid)) == 1 or (record is not None and record.id == str(number)):
+            self.blame(f"{service.name} loses its load balancer {number}")
         return None
 
-    def _judge_prepared(self, request: SimRequest) -> None:
-        if request.method == "DELETE":
+    def _judge_prepared(self, request: SimRequest, *, is_whole: bool) -> None:
+        if request.method == "DELETE" and is_whole:
             self.blame(f"a prepared load balancer is deleted: {request.path}")
-        if request.method == "PUT":
+        if request.method == "PUT" and is_whole:
             labels = msgspec.json.decode(request.body).get("labels", {})
             self._ever.add(labels.get(SERVICE_LABEL, ""))
 
@@ -524,13 +615,13 @@ class RandomCluster:
         services = {each.uid: each for each in self.list_services().values()}
         by_uid = Counter(each["labels"][SERVICE_LABEL] for each in own)
         for uid in by_uid.keys() - services.keys():
-            self.blame(f"orphan: {[each['id'] for each in self.list_own(uid)]} of {uid}")
+            self.blame(f"orphan: {[each[self.id_key] for each in self.list_own(uid)]} of {uid}")
         present = set()
         for uid in (uid for uid, count in by_uid.items() if count > 1 and uid in services):
             record = read_balancer_record(services[uid], self.now())
             for each in self.list_own(uid):
-                if record is None or record.id != str(each["id"]):
-                    present.add(each["id"])
+                if record is None or record.id != str(each[self.id_key]):
+                    present.add(each[self.id_key])
         self.doubles = {number: self.doubles.get(number, self.clock()) for number in present}
         for number, since in self.doubles.items():
             # Growing pauses after faults end within five minutes, and so does a Lease.
@@ -561,22 +652,20 @@ class RandomCluster:
                 "a status is left": bool(status),
             }
             return [text for text, is_wrong in checks.items() if is_wrong]
-        is_invalid = bool(service.spec.load_balancer_source_ranges)
+        is_invalid = self.is_invalid(service)
         if is_invalid and not own:
             return [] if service.status.conditions and not status else ["no condition"]
         if len(own) != 1:
             return [f"{len(own)} load balancers"]
         (balancer,) = own
         record = read_balancer_record(service, self.now())
-        net = balancer["public_net"]
+        addresses, targets, ports = self.show(balancer)
         checks = {
-            "another record": record is None or record.id != str(balancer["id"]),
+            "another record": record is None or record.id != str(balancer[self.id_key]),
             "no finalizer": not service.has_finalizer,
-            "another status": status != {net["ipv4"]["ip"], net["ipv6"]["ip"]},
-            "other targets": {each["server"]["id"] for each in balancer["targets"]} != self._targets(service),
-            "other ports": not is_invalid
-            and {each["listen_port"] for each in balancer["services"]}
-            != {each.port for each in service.spec.ports},
+            "another status": status != addresses,
+            "other targets": targets != self._targets(service),
+            "other ports": not is_invalid and ports != {each.port for each in service.spec.ports},
             f"conditions {service.status.conditions}": bool(service.status.conditions) != is_invalid,
         }
         return [text for text, is_wrong in checks.items() if is_wrong]
@@ -588,13 +677,34 @@ class RandomCluster:
         is_unowned = service.spec.load_balancer_class is None or bool(service.status.load_balancer.ingress)
         return is_unowned and read_balancer_record(service, self.now()) is None
 
-    def _targets(self, service: KubeService) -> set[int]:
-        group = service.metadata.annotations[f"{PREFIX}node-selector"].partition("=")[2]
+    def needs_operator(self, service: KubeService) -> bool:
+        """Whether an operator has to remove the finalizer of a deleted Service."""
+        return self.is_unprovable(service)
+
+    def is_invalid(self, service: KubeService) -> bool:
+        """Whether it has a value that its cloud cannot enforce."""
+        return bool(service.spec.load_balancer_source_ranges)
+
+    def show(self, balancer: Any) -> tuple[set[str], set[str], set[int]]:
+        """Its addresses, targets and ports."""
+        net = balancer["public_net"]
+        return (
+            {net["ipv4"]["ip"], net["ipv6"]["ip"]},
+            {str(each["server"]["id"]) for each in balancer["targets"]},
+            {each["listen_port"] for each in balancer["services"]},
+        )
+
+    def _targets(self, service: KubeService) -> set[str]:
         return {
-            int(node.spec.provider_id.removeprefix("hcloud://"))
+            node.spec.provider_id.removeprefix(self.prefix)
             for node in self.nodes.values()
-            if node.labels.get(GROUP) == group and EXCLUDE_LABEL not in node.labels
+            if self.is_selected_by(service, node) and EXCLUDE_LABEL not in node.labels
         }
+
+    def is_selected_by(self, service: KubeService, node: Node) -> bool:
+        """Whether the Service selects the Node."""
+        group = service.metadata.annotations[f"{PREFIX}node-selector"].partition("=")[2]
+        return node.labels.get(GROUP) == group
 
     async def wait_until(self, is_done: Callable[[], bool], minutes: float) -> bool:
         """Let time pass; whether it is done by then."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +11,9 @@ import msgspec
 
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
 from libs.testbed.sim_apiserver.faults import ConflictFault, EmptyClose, TooManyRequestsFault
+from services.cloud.core.balancers.balancer_record import read_balancer_record
 from tests.clocks import run_virtually
-from tests.model.balancer_cluster import ACCOUNT, PREFIX, RandomCluster, Scale
+from tests.model.balancer_cluster import ACCOUNT, RandomCluster, Scale
 
 _KUBE_FAULTS: Final = (ConflictFault(), TooManyRequestsFault(), EmptyClose())
 _KUBE_REQUESTS: Final = (
@@ -78,16 +80,8 @@ async def change_ports(world: RandomCluster) -> None:
 
 async def change_annotation(world: RandomCluster) -> None:
     if service := _pick(world):
-        name, value = world.random.choice(
-            (
-                ("algorithm-type", "least_connections"),
-                ("algorithm-type", "round_robin"),
-                ("type", "lb21"),
-                ("health-check-interval", "7s"),
-                ("node-selector", f"example.com/group={world.random.randrange(world.scale.groups)}"),
-            )
-        )
-        await world.patch_service(service.name, metadata={"annotations": {PREFIX + name: value}})
+        annotation = dict([world.random.choice(world.list_changes())])
+        await world.patch_service(service.name, metadata={"annotations": annotation})
 
 
 async def change_ranges(world: RandomCluster) -> None:
@@ -115,10 +109,11 @@ async def change_type(world: RandomCluster) -> None:
 async def forge_record(world: RandomCluster) -> None:
     """The record of a Service names a load balancer of others, or is gone; only once there is an id."""
     service = _pick(world)
-    if service is None or '"id":"1' not in service.metadata.annotations.get(BALANCER_ANNOTATION, ""):
+    record = None if service is None else read_balancer_record(service, world.now())
+    if service is None or record is None or not record.id:
         return
     world.note_owner(service)
-    anchor = f'{{"kind":"network","id":"{world.anchor.id}"}}'
+    anchor = msgspec.json.encode(world.anchor).decode()
     foreign = world.random.choice(sorted(world.foreign))
     text = world.random.choice((None, f'{{"account":"prod","anchor":{anchor},"id":"{foreign}"}}'))
     await world.patch_service(service.name, metadata={"annotations": {BALANCER_ANNOTATION: text}})
@@ -154,39 +149,36 @@ async def restart(world: RandomCluster) -> None:
         world.restart(world.random.choice(world.processes))
 
 
-async def slow_actions(world: RandomCluster) -> None:
-    world.project.actions.seconds = world.random.choice((0.0, 0.5, 3.0, 20.0, 45.0))
+async def slow_down(world: RandomCluster) -> None:
+    world.slow_down()
 
 
-async def fail_action(world: RandomCluster) -> None:
-    commands = ("create_load_balancer", "add_target", "remove_target", "delete_load_balancer", "add_service")
-    world.project.actions.fail_next(world.random.choice(commands))
+async def fail_change(world: RandomCluster) -> None:
+    world.fail_change()
 
 
 async def use_up_quota(world: RandomCluster) -> None:
-    world.project.quotas["load_balancers"] = len(world.balancers) + world.random.randrange(2)
+    world.use_up_quota()
 
 
 async def raise_quota(world: RandomCluster) -> None:
-    world.project.quotas.clear()
+    world.raise_quota()
 
 
 async def protect(world: RandomCluster) -> None:
     if own := world.list_own():
-        world.random.choice(own)["protection"]["delete"] = world.happens(0.3)
+        world.protect(world.random.choice(own), is_protected=world.happens(0.3))
 
 
 async def delete_in_console(world: RandomCluster) -> None:
-    own = [each for each in world.list_own() if each["id"] not in world.prepared]
+    own = [each for each in world.list_own() if each[world.id_key] not in world.prepared]
     if own:
-        world.project.remove("load_balancers", world.random.choice(own)["id"])
+        world.remove_balancer(world.random.choice(own))
 
 
 async def change_in_console(world: RandomCluster) -> None:
     if own := world.list_own():
-        balancer = world.random.choice(own)
-        balancer["algorithm"]["type"] = "least_connections"
-        del balancer["targets"][:1]
+        world.change_balancer(world.random.choice(own))
 
 
 async def break_kubernetes(world: RandomCluster) -> None:
@@ -206,7 +198,7 @@ async def duplicate(world: RandomCluster) -> None:
     if service is not None and world.list_own(service.uid):
         labels = world.build_labels(service.uid)
         world.counts["late doubles"] += 1
-        world.project.add_balancer(f"late-{world.counts['late doubles']}", labels=labels)
+        world.add_balancer(f"late-{world.counts['late doubles']}", labels)
 
 
 Happening = Callable[[RandomCluster], Awaitable[None]]
@@ -227,8 +219,8 @@ CHANGES: Final[tuple[Happening, ...]] = (
 FAULTS: Final[tuple[Happening, ...]] = (
     crash,
     restart,
-    slow_actions,
-    fail_action,
+    slow_down,
+    fail_change,
     use_up_quota,
     raise_quota,
     protect,
@@ -267,14 +259,14 @@ def stop_faults(world: RandomCluster) -> None:
     world.calm_since = world.clock()
     world.cloud.faults.clear()
     world.kube.faults.clear()
-    world.project.quotas.clear()
-    world.project.actions.seconds = 0.0
-    world.project.actions.fail_no_more()
+    world.stop_faults()
 
 
-async def run_schedule(seed: int, scale: Scale, folder: Path) -> Result:
+async def run_schedule(
+    seed: int, scale: Scale, folder: Path, cluster: type[RandomCluster] = RandomCluster
+) -> Result:
     """Run one schedule to its end, at which nothing of ours is left in the cloud."""
-    async with RandomCluster.open(seed, folder, scale) as world:
+    async with cluster.open(seed, folder, scale) as world:
         for number in range(scale.nodes):
             world.join(f"node-{number}", number % scale.groups)
         for number in range(scale.services):
@@ -319,8 +311,8 @@ async def _count_idle_hour(world: RandomCluster) -> tuple[int, int]:
     before = len(world.cloud.requests)
     await asyncio.sleep(3600)
     requests = world.cloud.requests[before:]
-    listings = [each for each in requests if (each.method, each.path) == ("GET", "/load_balancers")]
-    return sum(each.query["page"] == "1" for each in listings), len(requests) - len(listings)
+    listings = [each for each in requests if world.is_listing(each)]
+    return sum(each.query.get("page", "1") == "1" for each in listings), len(requests) - len(listings)
 
 
 async def _count_requests_of_a_node(world: RandomCluster) -> int:
@@ -328,35 +320,38 @@ async def _count_requests_of_a_node(world: RandomCluster) -> int:
     before = len(world.cloud.requests)
     world.join("node-new", 0)
     await _expect(world, "targets", lambda: not world.list_differences(), 5, world.list_differences)
-    found: dict[str, int] = {}
-    for each in world.cloud.requests[before:]:
-        path = each.path.strip("/").split("/")
-        if each.method == "GET" and path[0] == "load_balancers" and len(path) > 1:
-            found[path[1]] = found.get(path[1], 0) + 1
+    found = Counter(
+        balancer[world.id_key]
+        for each in world.cloud.requests[before:]
+        if each.method == "GET" and not world.is_listing(each)
+        for balancer in [world.find_target(each)[0]]
+        if balancer is not None
+    )
     return max(found.values(), default=0)
 
 
 async def _end_all(world: RandomCluster) -> None:
     for service in world.list_services().values():
         await world.write("DELETE", service.name)
-        if world.is_unprovable(service):
+        if world.needs_operator(service):
             await world.patch_service(service.name, metadata={"finalizers": None})
 
     def is_over() -> bool:
         return not world.list_own() and not world.list_services()
 
     def explain() -> Any:
-        return sorted(world.list_services()), [each["id"] for each in world.list_own()]
+        return sorted(world.list_services()), [each[world.id_key] for each in world.list_own()]
 
     await _expect(world, "gone", is_over, 30, explain)
     for number, each in world.balancers.items():
-        is_kept = number in world.prepared or each["protection"]["delete"]
-        is_released = is_kept and each["labels"] in ({}, {"team": "edge"}) and not each["targets"]
-        if number not in world.foreign and not is_released:
+        is_kept = number in world.prepared or world.is_protected(each)
+        if number not in world.foreign and not (is_kept and world.is_empty(each)):
             world.blame(f"load balancer {number} is left: {each}")
+    if left := world.list_parts():
+        world.blame(f"parts of load balancers are left: {left}")
 
 
-def run_in_a_folder(seed: int, scale: Scale) -> Result:
+def run_in_a_folder(seed: int, scale: Scale, cluster: type[RandomCluster] = RandomCluster) -> Result:
     """Run one schedule with files of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        return run_virtually(run_schedule(seed, scale, Path(folder)), has_servers=True)
+        return run_virtually(run_schedule(seed, scale, Path(folder), cluster), has_servers=True)

@@ -9,6 +9,7 @@ import pytest
 from tests.clocks import run_virtually
 from tests.model.balancer_cluster import RandomCluster, Scale
 from tests.model.balancer_schedule import run_in_a_folder
+from tests.model.thalassa_cluster import ThalassaCluster
 
 # by hand: BALANCER_SCHEDULES=100, or more Services by `python -m tests.model.balancer_run`
 SCHEDULES = int(os.environ.get("BALANCER_SCHEDULES", "1"))
@@ -21,6 +22,17 @@ def test_no_schedule_loses_doubles_or_leaves_a_load_balancer(seed: int):
     assert result.idle_listings <= 60, "one list per minute"
     assert result.idle_others == 0
     assert result.node_requests <= 2
+    assert result.counts["requests to the cloud"] > 100
+
+
+@pytest.mark.parametrize("seed", range(SCHEDULES))
+def test_no_schedule_at_thalassa_leaves_a_load_balancer_or_a_target_group(seed: int):
+    """Nor does a port with an ACL become open."""
+    result = run_in_a_folder(seed, Scale(groups=1), ThalassaCluster)
+    assert not result.wrong, (result.wrong, result.story)
+    assert result.idle_listings <= 120, "two lists per minute"
+    assert result.idle_others == 0
+    assert result.node_requests <= 3, "one for each port, and one"
     assert result.counts["requests to the cloud"] > 100
 
 
@@ -80,7 +92,7 @@ def test_25_targets_take_no_longer_than_their_actions(tmp_path: Path):
             assert await world.wait_until(lambda: not world.list_differences(), 10)
             added = [each for each in world.project.journal if each.command == "add_target"]
             assert len(added) == 25
-            return added[-1].at + seconds - added[0].at
+            return float(added[-1].at + seconds - added[0].at)
 
     took = run_virtually(add_targets(), has_servers=True)
     assert took <= 1.1 * 25 * seconds

@@ -148,7 +148,7 @@ class ThalassaBalancers:
         if isinstance(listed, Unanswered):
             return listed
         present = [each for each in listed if _is_there(each) and _is_of(each, cluster_uid)]
-        observed = await self._observe(present, groups)
+        observed = await self._observe(present, groups, is_listing=True)
         if isinstance(observed, Unanswered):
             return observed
         if self.credential.generation != generation:
@@ -202,12 +202,12 @@ class ThalassaBalancers:
         return tuple(groups)
 
     async def _observe(
-        self, balancers: Iterable[LoadBalancer], groups: tuple[TargetGroup, ...]
+        self, balancers: Iterable[LoadBalancer], groups: tuple[TargetGroup, ...], *, is_listing: bool = False
     ) -> list[ObservedBalancer] | Unanswered:
         """Return the balancers with all that belongs to them."""
         observed = []
         for each in balancers:
-            listeners = await self._read_listeners(each)
+            listeners = await self._read_listeners(each, is_listing=is_listing)
             if isinstance(listeners, Unanswered):
                 return listeners
             owner = read_owner(each.labels)
@@ -216,10 +216,13 @@ class ThalassaBalancers:
             observed.append(ObservedBalancer(balancer=balancer, listeners=listeners, groups=tuple(own)))
         return observed
 
-    async def _read_listeners(self, balancer: LoadBalancer) -> tuple[Listener, ...] | Unanswered:
+    async def _read_listeners(
+        self, balancer: LoadBalancer, *, is_listing: bool
+    ) -> tuple[Listener, ...] | Unanswered:
+        """Return the listeners; before a write, none is believed only if their own list has none."""
         embedded = balancer.listeners
-        if embedded and all(each.target_group for each in embedded):
-            return embedded  # else there are none, or the API leaves them out here
+        if embedded is not None and all(each.target_group for each in embedded) and (embedded or is_listing):
+            return embedded
         return await self._api.list_items(f"{BALANCERS}/{balancer.identity}/listeners", {}, Listener)
 
     # ---- writes
