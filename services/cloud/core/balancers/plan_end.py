@@ -34,6 +34,7 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteUnsettled,
 )
 from services.cloud.core.balancers.balancer_view import Listing
+from services.cloud.core.balancers.plan_adoption import get_named
 from services.cloud.core.balancers.step_parts import (
     AnyStep,
     has_needed_finalizer,
@@ -126,13 +127,18 @@ def _end_listed(view: View, record: BalancerRecord | None) -> AnyStep | None:
             return _end_found(view, found)
         return list_again(view, listing) if isinstance(found, Balancer | NotFound) else found
     step = None if record is None else prove_unsettled_create(view, record, listing)
-    return step or _prove_unsettled_parts(view, listing)
+    return step or _prove_unsettled_changes(view, record, listing)
 
 
-def _prove_unsettled_parts(view: View, listing: Listing) -> AnyStep | None:
-    """Return the next step until a listing proves that no late change has left a part; then None."""
+def _prove_unsettled_changes(view: View, record: BalancerRecord | None, listing: Listing) -> AnyStep | None:
+    """Return the next step until a listing proves that no late change leaves anything of ours; then None.
+
+    It could create a part that outlives its balancer, or tag a prepared one that has no tags yet.
+    """
     settled_at = view.memory.find_settled()
-    if not view.planner.has_outliving_parts or listing.began_at >= settled_at:
+    is_named = record is not None and record.id == get_named(view) != ""
+    may_leave = view.planner.has_outliving_parts or (is_named and _find_kept(view, record))
+    if not may_leave or listing.began_at >= settled_at:
         return None
     until = min(settled_at, find_next_listing(view))
     return Wait(until, WriteUnsettled()) if view.now < until else ListBalancers()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.clouds.balancers import ParsedRequest, Target, UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
+from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER, USE_ANNOTATION
 from services.cloud.core.balancers.balancer_answers import find_next_listing
 from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
@@ -1205,6 +1205,25 @@ def test_a_service_ends_when_no_late_change_can_leave_a_part_behind():
     leader = replace(view, memory=replace(deleted, led_since=at(-5)))
     assert plan_step(leader) == Wait(at(55), WriteUnsettled())
     assert plan_step(replace(leader, planner=VersionPlanner())) == ReleaseService()
+
+
+def test_a_service_ends_when_no_late_change_can_tag_its_prepared_balancer():
+    prepared = make_lookup("1", make_balancer(owner=None))
+    lost = remember_write(
+        Memory(led_since=LONG_AGO),
+        ChangeBalancer(balancer_id="1", change="tag"),
+        UnknownOutcome(reason="lost"),
+        deadline=at(20),
+        ended_at=at(-2),
+        generation=1,
+    )
+    service = ENDINGS["deleted"]
+    annotations = {**service.metadata.annotations, USE_ANNOTATION: "1"}
+    named = replace(service, metadata=replace(service.metadata, annotations=annotations))
+    view = make_view(named, prepared, memory=lost, listing=make_listing(at_second=-1))
+    assert plan_step(view) == Wait(at(59), WriteUnsettled())
+    settled = replace(view, memory=Memory(led_since=LONG_AGO))
+    assert plan_step(settled) == ReleaseService(kept="1")
 
 
 class _TargetRelease(VersionPlanner):
