@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -32,9 +32,9 @@ from services.cloud.core.routes.route_record import RouteRecord, encode_route_re
 from services.cloud.core.routes.route_view import (
     CreateRoute,
     DeleteRoute,
-    GatewayListing,
+    InstanceListing,
     InstanceLookup,
-    ListGateways,
+    ListInstances,
     LookUpInstance,
     ReadRoutes,
     RoutePause,
@@ -94,10 +94,11 @@ class RouteController:
         self._config_map: ConfigMap | None = None
         self._record: RouteRecord | None = None  # None: not read
         self._table: TableAnswer | None = None
-        self._gateways: GatewayListing | None = None
+        self._listing: InstanceListing | None = None
         self._lookups: dict[str, InstanceLookup] = {}
         self._pauses: dict[Route, RoutePause] = {}
         self._failures: dict[Route, int] = {}
+        self._accepted: set[Route] = set()  # creates that succeeded, of routes that the table does not show
         self._create_pause: RoutePause | None = None
         self._rejected_creates = 0  # in a row, by a cause that is not one route's
         self._unwritable: dict[str, RoutePause] = {}  # by uid of the Node
@@ -109,10 +110,10 @@ class RouteController:
         self._changed.set()
 
     def on_listed(self, instances: Iterable[Instance], query: Query) -> None:
-        """Take the addresses from a list that was needed for other reasons."""
+        """Take the instances from a list that was needed for other reasons."""
         now = self.now()
-        self._gateways = GatewayListing(
-            answer=self._find_gateways(instances),
+        self._listing = InstanceListing(
+            answer={each.id: each for each in instances},
             began_at=now - (query.answered_at - query.asked_at),
             ended_at=now,
             generation=query.credential.generation,
@@ -172,7 +173,7 @@ class RouteController:
                 self._report(step)
                 await self._wait(step)
                 return
-            if self.is_dry_run and not isinstance(step, ReadRoutes | ListGateways | LookUpInstance):
+            if self.is_dry_run and not isinstance(step, ReadRoutes | ListInstances | LookUpInstance):
                 log.info("dry run: step not made", extra=self._fields() | _describe(step))
                 await self._wait(Wait(until=self.now() + timedelta(minutes=1)))
                 return
@@ -194,7 +195,7 @@ class RouteController:
             lease_seconds=min(self.leading_until() - self.monotonic(), 3600.0),
             write_seconds=self.routes.write_deadline_seconds,
             generation=self.routes.credential.generation,
-            network=self.routes.network,
+            network=f"{self.routes.kind} {self.routes.network}",
             nodes=self.nodes.nodes,
             pod_networks=self.pod_networks(),
             is_complete=self.nodes.is_complete and self.is_followed(),
@@ -203,7 +204,7 @@ class RouteController:
             find_gateway=self.routes.find_gateway,
             record=record,
             table=self._table,
-            gateways=self._gateways,
+            listing=self._listing,
             lookups=self._lookups,
             pauses=self._pauses,
             create_pause=self._create_pause,
@@ -224,6 +225,7 @@ class RouteController:
             key: each for key, each in self._lookups.items() if now - each.began_at < _LOOKUP_AGE
         }
         self._failures = {route: count for route, count in self._failures.items() if route in routes}
+        self._accepted &= routes
         self._pauses = {route: each for route, each in self._pauses.items() if each.until > now}
         if self._create_pause is not None and self._create_pause.until <= now:
             self._create_pause = None
@@ -235,10 +237,12 @@ class RouteController:
             case ReadRoutes():
                 answer, times = await self._ask(self.routes.read_routes())
                 self._table = TableAnswer(answer=answer, **times)
-            case ListGateways():
+                if isinstance(answer, RouteTable):
+                    self._accepted = {each for each in self._accepted if not answer.is_complete(each)}
+            case ListInstances():
                 listed, times = await self._ask(self.cloud.list_instances())
-                gateways = listed if isinstance(listed, Unanswered) else self._find_gateways(listed)
-                self._gateways = GatewayListing(answer=gateways, **times)
+                by_id = listed if isinstance(listed, Unanswered) else {each.id: each for each in listed}
+                self._listing = InstanceListing(answer=by_id, **times)
             case LookUpInstance(instance_id=instance_id):
                 found, times = await self._ask(self.cloud.get_instance(instance_id))
                 self._lookups[instance_id] = InstanceLookup(answer=found, **times)
@@ -252,9 +256,6 @@ class RouteController:
             case SetCondition(node=node, condition=condition):
                 await self._set_condition(node, condition)
 
-    def _find_gateways(self, instances: Iterable[Instance]) -> Mapping[str, str]:
-        return {each.id: self.routes.find_gateway(each) for each in instances}
-
     async def _ask(self, request: Awaitable[AnswerT]) -> tuple[AnswerT, dict[str, Any]]:
         before, began_at = self.routes.credential.generation, self.now()
         answer = await request
@@ -265,6 +266,8 @@ class RouteController:
 
     async def _read_record(self) -> RouteRecord:
         name = get_route_record_name(self.account)
+        if not self.routes.network:  # it is the key
+            raise TemporaryError(f"the credential file is unreadable, or names no {self.routes.kind}")
         try:
             self._config_map = await self.kube.get_config_map(RECORDS_NAMESPACE, name)
         except NotInKubernetes:
@@ -298,6 +301,10 @@ class RouteController:
     def _finish_write(self, kind: str, route: Route, result: WriteResult | NotFound) -> None:
         self._table = None
         outcome, reason, retry_seconds = _read_result(result)
+        if kind == "create" and outcome == "success" and route in self._accepted:
+            outcome, reason = "unknown", "the cloud has accepted it, and does not show it"
+        elif kind == "create" and outcome == "success":
+            self._accepted.add(route)
         metrics.ROUTE_WRITES.labels(self.account, kind, outcome).inc()
         is_success = outcome in ("success", "not_found")
         log.log(
@@ -348,6 +355,8 @@ class RouteController:
             return
         count = len(table.routes)
         metrics.NETWORK_ROUTES.labels(self.account, "present").set(count)
+        if table.limit is None:
+            return
         metrics.NETWORK_ROUTES.labels(self.account, "limit").set(table.limit)
         is_nearly_full = count >= table.limit * _NEARLY_FULL
         if is_nearly_full and not self._is_nearly_full:

@@ -14,9 +14,9 @@ from services.cloud.core.routes.route_record import RouteRecord
 from services.cloud.core.routes.route_view import (
     CreateRoute,
     DeleteRoute,
-    GatewayListing,
+    InstanceListing,
     InstanceLookup,
-    ListGateways,
+    ListInstances,
     LookUpInstance,
     ReadRoutes,
     SetCondition,
@@ -25,7 +25,6 @@ from services.cloud.core.routes.route_view import (
     WriteRecord,
 )
 from tests.model.route_states import (
-    ADDRESSES,
     FOREIGN,
     INSTANT,
     LEASE,
@@ -118,10 +117,10 @@ def _execute(world: World, number: int, process: Process, step: Any) -> Iterator
             table = RouteTable(routes=world.routes, limit=LIMIT)
             answer = TableAnswer(answer=table if is_ours else NotFound(), **asked)
             yield "reads the network", _put(world, number, replace(process, table=answer))
-        case ListGateways():
-            listed = {each: ADDRESSES[each] for each in world.servers} if is_ours else {}
-            listing = GatewayListing(answer=listed, **asked)
-            yield "lists the servers", _put(world, number, replace(process, gateways=listing))
+        case ListInstances():
+            listed = {each: describe_instance(each) for each in world.servers} if is_ours else {}
+            listing = InstanceListing(answer=listed, **asked)
+            yield "lists the servers", _put(world, number, replace(process, listing=listing))
         case LookUpInstance(instance_id=wanted):
             exists = wanted in world.servers and is_ours
             found = InstanceLookup(answer=describe_instance(wanted) if exists else NotFound(), **asked)

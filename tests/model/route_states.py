@@ -11,7 +11,7 @@ from libs.clouds.routes import Route
 from libs.common.contract.node import Node, NodeCondition
 from services.cloud.core.routes.route_record import RouteRecord
 from services.cloud.core.routes.route_view import (
-    GatewayListing,
+    InstanceListing,
     InstanceLookup,
     RoutePause,
     RouteView,
@@ -66,7 +66,7 @@ class Process(msgspec.Struct, frozen=True):
     record: RouteRecord | None = None  # None: not read
     revision: int = 0  # of the record when it was read
     table: TableAnswer | None = None
-    gateways: GatewayListing | None = None
+    listing: InstanceListing | None = None
     lookups: tuple[tuple[str, InstanceLookup], ...] = ()
     pauses: tuple[tuple[Route, datetime], ...] = ()
     is_behind: bool = False  # messages are missing: it sees the Nodes as they were before the last change
@@ -163,10 +163,10 @@ def build_view(world: World, process: Process) -> RouteView:
         is_complete=not process.is_behind,
         parse_provider_id=parse_provider_id,
         can_route=lambda destination: True,
-        find_gateway=lambda instance: instance.addresses[0].address,
+        find_gateway=lambda instance, destination: instance.addresses[0].address,
         record=process.record,
         table=process.table,
-        gateways=process.gateways,
+        listing=process.listing,
         lookups=dict(process.lookups),
         pauses={route: RoutePause(until=until, reason="unknown") for route, until in process.pauses},
     )
@@ -207,7 +207,7 @@ def _key_of_process(process: Process, world: World) -> Any:
     if process.lease_until is None:  # it begins again when it leads
         return None
     now, since = world.now, process.led_since
-    answers = [("table", process.table), ("gateways", process.gateways), *process.lookups]
+    answers = [("table", process.table), ("listing", process.listing), *process.lookups]
     given = [(name, each) for name, each in answers if each is not None]
     return (
         _seconds(process.lease_until - now),

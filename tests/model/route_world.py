@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -16,9 +17,9 @@ from services.cloud.core.routes.route_record import RouteRecord
 from services.cloud.core.routes.route_view import (
     CreateRoute,
     DeleteRoute,
-    GatewayListing,
+    InstanceListing,
     InstanceLookup,
-    ListGateways,
+    ListInstances,
     LookUpInstance,
     ReadRoutes,
     RoutePause,
@@ -32,6 +33,7 @@ from services.cloud.core.routes.route_view import (
 from tests.builders import NOW, make_node
 
 NETWORK: Final = "4711"
+FOREIGN_PAIR: Final = Route("10.9.9.9", "10.0.1.3")  # of an address that moves between servers
 _POOL: Final = tuple(f"10.244.{number}.0/24" for number in range(4))
 _LIMIT: Final = 4
 _WRITE_SECONDS: Final = 30.0
@@ -46,8 +48,11 @@ class Violation(Exception):
 class RouteWorld:
     """A cloud with one network, the Nodes of a cluster, and one process after the other."""
 
-    def __init__(self, seed: int, distort: Distort = lambda view: view) -> None:
+    def __init__(self, seed: int, distort: Distort = lambda view: view, *, needs_pairs: bool = False) -> None:
+        """With pairs, a route also needs the port of its gateway to allow the destination."""
         self.random = Random(seed)
+        self.needs_pairs = needs_pairs
+        self.pairs: set[Route] = set()
         self.distort = distort
         self.now = NOW
         self.faults = 0.3  # of each request to the cloud
@@ -71,7 +76,7 @@ class RouteWorld:
         self.led_since = self.now
         self.own_record: RouteRecord | None = None
         self.table: TableAnswer | None = None
-        self.gateways: GatewayListing | None = None
+        self.listing: InstanceListing | None = None
         self.lookups: dict[str, InstanceLookup] = {}
         self.pauses: dict[Route, RoutePause] = {}
         self.written: dict[str, tuple[NodeCondition, datetime]] = {}
@@ -115,7 +120,9 @@ class RouteWorld:
         """The server goes; its Node may go at once, or later."""
         if self.instances:
             gone = self.random.choice(sorted(self.instances))
-            del self.instances[gone]
+            gateway = self.instances.pop(gone)
+            if self.random.random() < 0.5:  # its port goes with it
+                self.pairs = {each for each in self.pairs if each.gateway != gateway}
             if self.random.random() < 0.7:
                 self.nodes = {
                     name: node for name, node in self.nodes.items() if parse(node.spec.provider_id) != gone
@@ -150,6 +157,15 @@ class RouteWorld:
             self.foreign.discard(route)
             self.routes.discard(route)
             break
+
+    def change_pairs(self) -> None:
+        """Another hand allows an address at a port, or takes what we allowed."""
+        if not self.needs_pairs:
+            return
+        self.pairs.add(FOREIGN_PAIR)
+        own = sorted(self.pairs - {FOREIGN_PAIR})
+        if own:
+            self.pairs.discard(self.random.choice(own))
 
     def swap_token(self) -> None:
         """The credential belongs to another project, or to ours again."""
@@ -211,10 +227,10 @@ class RouteWorld:
             is_complete=self.is_complete,
             parse_provider_id=parse,
             can_route=lambda destination: True,
-            find_gateway=lambda instance: instance.addresses[0].address,
+            find_gateway=lambda instance, destination: instance.addresses[0].address,
             record=self.own_record,
             table=self.table,
-            gateways=self.gateways,
+            listing=self.listing,
             lookups=self.lookups,
             pauses=self.pauses,
             written={
@@ -232,13 +248,12 @@ class RouteWorld:
         lost = Unanswered("unreachable", "no answer") if self._is_struck() else None
         match step:
             case ReadRoutes():
-                table = RouteTable(routes=frozenset(self.routes), limit=_LIMIT)
-                self.table = TableAnswer(
-                    answer=lost or (NotFound() if self.is_foreign_project else table), **times
-                )
-            case ListGateways():
-                own = {} if self.is_foreign_project else dict(self.instances)
-                self.gateways = GatewayListing(answer=lost or own, **times)
+                table = NotFound() if self.is_foreign_project else self._build_table()
+                self.table = TableAnswer(answer=lost or table, **times)
+            case ListInstances():
+                ids = () if self.is_foreign_project else self.instances
+                own = {each: self._build_instance(each) for each in ids}
+                self.listing = InstanceListing(answer=lost or own, **times)
             case LookUpInstance(instance_id=instance_id):
                 exists = instance_id in self.instances and not self.is_foreign_project
                 found = self._build_instance(instance_id) if exists else NotFound()
@@ -246,10 +261,10 @@ class RouteWorld:
             case WriteRecord(record=record):
                 self.record = self.own_record = record
             case CreateRoute(route=route):
-                self._write(lambda: self._create(route), route)
+                self._write(partial(self._create, route), route)
             case DeleteRoute(route=route):
                 self._check_deletion(route)
-                self._write(lambda: self.routes.discard(route), route)
+                self._write(partial(self._delete, route), route)
             case SetCondition(node=node, condition=condition):
                 self._versions += 1
                 status = replace(node.status, conditions=(condition,))
@@ -263,26 +278,42 @@ class RouteWorld:
         addresses = (InstanceAddress(self.instances[instance_id], NETWORK),)
         return Instance(id=instance_id, name="any", is_shut_down=False, addresses=addresses)
 
-    def _write(self, effect: Callable[[], None], route: Route) -> None:
-        """Write, lose the answer before or after the effect, or let it take effect late."""
+    def _build_table(self) -> RouteTable:
+        ports = set(self.instances.values())
+        lacking = {each for each in self.routes if each.gateway in ports and each not in self.pairs}
+        unrouted = self.pairs - self.routes
+        found = lacking | unrouted if self.needs_pairs else set()
+        return RouteTable(routes=frozenset(self.routes), limit=_LIMIT, partial=frozenset(found))
+
+    def _write(self, effect: Callable[[bool], None], route: Route) -> None:
+        """Write, lose the answer before or after the effect or the half of it, or let it take effect late."""
         self.table = None
         if self._is_struck():
             if self.random.random() < 0.5:
                 latest = _WRITE_SECONDS + MAX_LATENESS.total_seconds()
                 due = self.now + timedelta(seconds=self.random.uniform(0, latest))
-                self.late.append((due, effect))
+                self.late.append((due, partial(effect, self.random.random() < 0.5)))
             self.pauses[route] = RoutePause(until=self.now + timedelta(seconds=5), reason="unknown")
         elif not self.is_foreign_project:
-            effect()
+            effect(False)
         else:
             self.pauses[route] = RoutePause(until=self.now + timedelta(seconds=5), reason="not found")
 
-    def _create(self, route: Route) -> None:
+    def _create(self, route: Route, is_half: bool) -> None:
         if self.record.find(route) is None:
             raise Violation(f"{route} is created and not recorded")
+        if self.needs_pairs:
+            self.pairs.add(route)
+            if is_half:
+                return
         is_free = all(each.destination != route.destination for each in self.routes)
         if is_free and len(self.routes) < _LIMIT:
             self.routes.add(route)
+
+    def _delete(self, route: Route, is_half: bool) -> None:
+        self.routes.discard(route)
+        if not (self.needs_pairs and is_half):
+            self.pairs.discard(route)
 
     # ---- what must hold
 
@@ -315,9 +346,10 @@ class RouteWorld:
             if gateway and not blocked and needed not in self.routes and len(self.routes) < _LIMIT:
                 raise Violation(f"{node.name} has no route {needed}")
             condition = node.find_condition("NetworkUnavailable")
-            if gateway and (condition is None or (condition.status == "False") != (needed in self.routes)):
+            is_complete = self._build_table().is_complete(needed)
+            if gateway and (condition is None or (condition.status == "False") != is_complete):
                 raise Violation(f"the condition of {node.name} is not true")
-        for route in self.routes - self.foreign:
+        for route in (self.routes | self.pairs) - self.foreign - {FOREIGN_PAIR}:
             entry = self.record.find(route)
             if entry is None:
                 raise Violation(f"{route} is left and not recorded")
@@ -340,8 +372,8 @@ def parse(provider_id: str) -> str | None:
 
 
 def run_schedule(seed: int, distort: Distort = lambda view: view) -> None:
-    """Run one schedule. Raises Violation."""
-    world = RouteWorld(seed, distort)
+    """Run one schedule. Every other cloud needs pairs. Raises Violation."""
+    world = RouteWorld(seed, distort, needs_pairs=seed % 2 == 1)
     happenings = (
         *([world.join] * 3),
         world.remove_node,
@@ -351,6 +383,7 @@ def run_schedule(seed: int, distort: Distort = lambda view: view) -> None:
         world.readdress_server,
         world.add_foreign_route,
         world.remove_foreign_route,
+        world.change_pairs,
         world.swap_token,
         world.lose_stream,
         world.crash,

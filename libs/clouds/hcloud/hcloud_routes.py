@@ -36,6 +36,8 @@ class _Network(msgspec.Struct, frozen=True):
 class HcloudRoutes:
     """Implements Routes for a network in the project of a token, which has to be one that may write."""
 
+    kind = "network"
+
     def __init__(
         self, api: HcloudApi, network: str, *, write_deadline_seconds: float = WRITE_DEADLINE_SECONDS
     ) -> None:
@@ -63,7 +65,7 @@ class HcloudRoutes:
         """Return whether it is an IPv4 range: networks have no others."""
         return isinstance(ipaddress.ip_network(destination), ipaddress.IPv4Network)
 
-    def find_gateway(self, instance: Instance) -> str:
+    def find_gateway(self, instance: Instance, destination: str) -> str:
         """Return the server's address in the network."""
         return next((each.address for each in instance.addresses if each.network == self.network), "")
 

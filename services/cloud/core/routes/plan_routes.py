@@ -14,7 +14,7 @@ from services.cloud.core.routes.route_record import RecordedRoute, is_settled
 from services.cloud.core.routes.route_view import (
     CreateRoute,
     DeleteRoute,
-    ListGateways,
+    ListInstances,
     LookUpInstance,
     ReadRoutes,
     RouteStep,
@@ -43,15 +43,18 @@ class RoutedNode(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     instance_id: str
-    gateway: str | None  # None: the account does not list the instance. "": it is not in the network
-    destinations: tuple[str, ...]
+    is_listed: bool  # False: the account does not list the instance, which may be another account's
+    gateways: Mapping[str, str]  # by destination; "": the network does not reach the instance
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether each of its pod CIDRs has a gateway."""
+        return all(self.gateways.values())
 
     @property
     def routes(self) -> tuple[Route, ...]:
         """The routes that the Node needs; none without a gateway."""
-        if not self.gateway:
-            return ()
-        return tuple(Route(each, self.gateway) for each in self.destinations)
+        return tuple(Route(destination, gateway) for destination, gateway in self.gateways.items() if gateway)
 
 
 def plan_route_step(view: RouteView) -> RouteStep:
@@ -63,7 +66,7 @@ def plan_route_step(view: RouteView) -> RouteStep:
         return ReadRoutes()
     table = read.answer
     if not isinstance(table, RouteTable):
-        problem = f"the credential finds no network {view.network}"
+        problem = f"the credential finds no {view.network}"
         if isinstance(table, Unanswered):
             problem = table.reason
         retry_at = read.ended_at + _PATIENCE
@@ -72,7 +75,7 @@ def plan_route_step(view: RouteView) -> RouteStep:
     problems = {each.node.uid: _explain_unroutable(view, each, table) for each in nodes}
     reached = tuple(each for each in nodes if not problems[each.node.uid])
     return (
-        _plan_gateways(view, nodes)
+        _plan_listing(view, nodes)
         or _plan_record(view, nodes, table)
         # A Node whose routes exist does not wait for the routes of others: each takes seconds.
         or _plan_condition(view, reached, problems)
@@ -89,11 +92,12 @@ def _list_routed_nodes(view: RouteView) -> Iterator[RoutedNode]:
         instance_id = view.parse_provider_id(node.spec.provider_id)
         destinations = tuple(filter(view.can_route, list_canonical(node.spec.pod_cidrs)))
         if instance_id is not None and destinations:
+            found = _find_instance(view, instance_id)
             yield RoutedNode(
                 node=node,
                 instance_id=instance_id,
-                gateway=_find_gateway(view, instance_id),
-                destinations=destinations,
+                is_listed=found is not None,
+                gateways={each: view.find_gateway(found, each) if found else "" for each in destinations},
             )
 
 
@@ -102,35 +106,40 @@ def _get_age_key(node: Node) -> tuple[bool, str, str]:
     return created is None, "" if created is None else created.isoformat(), node.name
 
 
-def _find_gateway(view: RouteView, instance_id: str) -> str | None:
-    """Return the address in the network by the newest answer; None if the account has no such instance."""
-    listing, lookup = view.gateways, view.lookups.get(instance_id)
+def _find_instance(view: RouteView, instance_id: str) -> Instance | None:
+    """Return the instance by the newest answer; None if the account has no such instance."""
+    listing, lookup = view.listing, view.lookups.get(instance_id)
     is_newer = lookup is not None and (listing is None or lookup.began_at > listing.began_at)
     if lookup is not None and is_newer and isinstance(lookup.answer, Instance):
-        return view.find_gateway(lookup.answer) if view.is_current(lookup, _LISTING_AGE) else None
+        return lookup.answer if view.is_current(lookup, _LISTING_AGE) else None
     if listing is None or isinstance(listing.answer, Unanswered):
         return None
     return listing.answer.get(instance_id)
 
 
-def _plan_gateways(
+def _plan_listing(
     view: RouteView, nodes: tuple[RoutedNode, ...]
-) -> ListGateways | LookUpInstance | Wait | None:
-    """List all instances, or ask for single ones that joined after the list."""
-    listing = view.gateways
+) -> ListInstances | LookUpInstance | ReadRoutes | Wait | None:
+    """List all instances, or ask for single ones that joined after the list, and read the routes after it."""
+    listing = view.listing
     if listing is None or not view.is_current(listing, _LISTING_AGE):
-        return ListGateways()
+        return ListInstances()
     if isinstance(listing.answer, Unanswered):
         retry_at = listing.ended_at + _PATIENCE
-        return ListGateways() if view.now >= retry_at else Wait(until=retry_at, problem=listing.answer.reason)
-    joining = [each for each in nodes if not each.gateway and _is_joining(view, each.node)]
-    if len(joining) > _MAX_LOOKUPS:
-        return ListGateways() if view.now - listing.ended_at >= _PAUSE else None
-    for each in joining:
+        waits = Wait(until=retry_at, problem=listing.answer.reason)
+        return ListInstances() if view.now >= retry_at else waits
+    joining = [each for each in nodes if not each.is_reached and _is_joining(view, each.node)]
+    latest = listing.began_at
+    if len(joining) > _MAX_LOOKUPS and view.now - listing.ended_at >= _PAUSE:
+        return ListInstances()
+    for each in joining if len(joining) <= _MAX_LOOKUPS else ():
         lookup = view.lookups.get(each.instance_id)
         if lookup is None or not view.is_current(lookup, _PAUSE):
             return LookUpInstance(each.instance_id)
-    return None
+        latest = max(latest, lookup.began_at)
+    # The table may be older than what attached the instance to the network.
+    is_outdated = view.table is not None and view.table.began_at < latest
+    return ReadRoutes() if is_outdated and any(each.is_listed for each in joining) else None
 
 
 def _is_joining(view: RouteView, node: Node) -> bool:
@@ -144,13 +153,13 @@ def _plan_record(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTab
     adopted = [
         RecordedRoute(route=route, instance_id=each.instance_id)
         for route, each in needed.items()
-        if route in table.routes and not _is_recorded(view, route, each)
+        if table.is_complete(route) and not _is_recorded(view, route, each)
     ]
     read_at = view.table.began_at if view.table is not None else view.led_since
     gone = frozenset(
         each.route
         for each in view.record.entries
-        if each.route not in table.routes
+        if not table.has_part(each.route)
         and each.route not in needed
         and is_settled(each, read_at, view.led_since)
     )
@@ -168,7 +177,7 @@ def _plan_deletion(
 ) -> DeleteRoute | LookUpInstance | Wait | None:
     needed = {route for each in nodes for route in each.routes}
     for entry in view.record.entries:
-        if entry.route not in table.routes or entry.route in needed or entry.route in view.pauses:
+        if not table.has_part(entry.route) or entry.route in needed or entry.route in view.pauses:
             continue
         found = _judge_unneeded(view, nodes, entry)
         if isinstance(found, LookUpInstance):
@@ -189,7 +198,7 @@ def _judge_unneeded(
     destination = entry.route.destination
     for node in view.nodes:
         if destination in list_canonical(node.spec.pod_cidrs):
-            return _judge_other_owner(view, nodes, node)
+            return _judge_other_owner(view, nodes, node, destination)
     for node in view.nodes:
         if view.parse_provider_id(node.spec.provider_id) == entry.instance_id:
             has_others = bool(node.spec.pod_cidrs)
@@ -205,11 +214,11 @@ def _judge_unneeded(
     return f"neither a Node nor instance {entry.instance_id} exists" if is_gone else ""
 
 
-def _judge_other_owner(view: RouteView, nodes: tuple[RoutedNode, ...], owner: Node) -> str:
+def _judge_other_owner(view: RouteView, nodes: tuple[RoutedNode, ...], owner: Node, destination: str) -> str:
     """Return why a route may not lead elsewhere than to the Node that has its destination."""
     routed = next((each for each in nodes if each.node.uid == owner.uid), None)
     is_elsewhere = bool(owner.spec.provider_id) and view.parse_provider_id(owner.spec.provider_id) is None
-    is_reached = routed is not None and bool(routed.gateway)
+    is_reached = routed is not None and bool(routed.gateways.get(destination))
     return f"Node {owner.name} has this pod CIDR" if is_elsewhere or is_reached else ""
 
 
@@ -220,10 +229,12 @@ def _plan_creation(
         route: each
         for each in nodes
         for route in each.routes
-        if route not in table.routes and not _explain_missing(view, table, route)
+        if not table.is_complete(route) and not _explain_missing(view, table, route)
     }
-    room = max(0, table.limit - len(table.routes))
-    batch = dict(list(missing.items())[:room])
+    new = [route for route in missing if route not in table.routes]
+    room = len(new) if table.limit is None else max(0, table.limit - len(table.routes))
+    excess = frozenset(new[room:])
+    batch = {route: each for route, each in missing.items() if route not in excess}
     if not batch:
         return None
     if not view.pod_networks:
@@ -256,7 +267,9 @@ def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
     """
     if view.pod_networks and not is_inside_any(route.destination, view.pod_networks):
         return f"it is outside the pod networks of the cluster, {', '.join(view.pod_networks)}"
-    other = index_routes(table.routes).find_overlapping(route.destination)
+    # A partial route that exists is in no one's way.
+    is_new = route not in table.routes
+    other = index_routes(table.routes).find_overlapping(route.destination) if is_new else None
     if other is not None:
         whose = "an earlier route" if view.record.find(other) else "a route of another owner"
         return f"{whose} exists: {other}"
@@ -269,13 +282,13 @@ def _plan_condition(
 ) -> SetCondition | None:
     for each in nodes:
         problem = problems[each.node.uid]
-        if each.gateway is None or each.node.uid in view.unwritable_uids:
-            continue  # without a gateway, it may be an instance of another account
+        if not each.is_listed or each.node.uid in view.unwritable_uids:
+            continue  # it may be an instance of another account
         wanted = NodeCondition(
             type=NETWORK_UNAVAILABLE,
             status="True" if problem else "False",
             reason=NO_ROUTE_CREATED if problem else "RouteCreated",
-            message=problem or f"Network {view.network} routes {', '.join(each.destinations)} to this Node",
+            message=problem or f"{_capitalize(view.network)} routes {', '.join(each.gateways)} to this Node",
         )
         # The stream shows a write later, or never: then another client writes the condition, too.
         found = view.written.get(each.node.uid, each.node.find_condition(NETWORK_UNAVAILABLE))
@@ -289,18 +302,26 @@ def _list_fields(condition: NodeCondition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _explain_unroutable(view: RouteView, node: RoutedNode, table: RouteTable) -> str:
     """Return why the network does not route all pod CIDRs of the Node; "" if it does."""
-    if node.gateway is None:
+    if not node.is_listed:
         return f"The account does not list instance {node.instance_id}"
-    if not node.gateway:
-        return f"Instance {node.instance_id} is not attached to network {view.network}"
+    if not node.routes:
+        return f"Instance {node.instance_id} is not attached to {view.network}"
+    if not node.is_reached:
+        destination = next(each for each, gateway in node.gateways.items() if not gateway)
+        return f"Instance {node.instance_id} has no address for {destination} at {view.network}"
     for route in node.routes:
-        if route in table.routes:
+        if table.is_complete(route):
             continue
         reason = _explain_missing(view, table, route)
-        if not reason and len(table.routes) >= table.limit:
-            reason = f"the network has {len(table.routes)} of at most {table.limit} routes"
+        is_full = table.limit is not None and len(table.routes) >= table.limit
+        if not reason and is_full and route not in table.routes:
+            reason = f"{view.network} has {len(table.routes)} of at most {table.limit} routes"
         return f"No route for {route.destination}: {reason or 'it is created soon'}"
     return ""
 
@@ -310,6 +331,6 @@ def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], problems: Mapping
     until = (read.began_at if read is not None else view.now) + timedelta(minutes=1)
     pauses = [each.until for each in view.pauses.values()]
     pauses += [view.create_pause.until] if view.create_pause is not None else []
-    own = (each for each in nodes if each.gateway is not None)  # others may be of another account
+    own = (each for each in nodes if each.is_listed)  # others may be of another account
     blocked = sum(bool(problems[each.node.uid]) for each in own)
     return Wait(until=min([until, *pauses]), blocked=blocked)

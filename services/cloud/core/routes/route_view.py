@@ -22,10 +22,10 @@ class TableAnswer(Answer, frozen=True, kw_only=True):
     answer: RouteTable | NotFound | Unanswered
 
 
-class GatewayListing(Answer, frozen=True, kw_only=True):
-    """The address of each instance in the network, by the instance's id; "" if it is not attached."""
+class InstanceListing(Answer, frozen=True, kw_only=True):
+    """All instances by their ids."""
 
-    answer: Mapping[str, str] | Unanswered
+    answer: Mapping[str, Instance] | Unanswered
 
 
 class InstanceLookup(Answer, frozen=True, kw_only=True):
@@ -49,16 +49,16 @@ class RouteView(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float  # that the Lease lasts
     write_seconds: float  # that a write to the cloud takes at most
     generation: int  # of the credential
-    network: str
+    network: str  # what has the routes, such as "network 4711"
     nodes: tuple[Node, ...]  # of all clouds
     pod_networks: tuple[str, ...]  # no route is created outside of them; () = not known yet
     is_complete: bool  # whether no Node is missing
     parse_provider_id: Callable[[str], str | None]
     can_route: Callable[[str], bool]
-    find_gateway: Callable[[Instance], str]
+    find_gateway: Callable[[Instance, str], str]  # of the instance, for a destination
     record: RouteRecord
     table: TableAnswer | None = None  # None: a write has ended since it was read
-    gateways: GatewayListing | None = None
+    listing: InstanceListing | None = None
     lookups: Mapping[str, InstanceLookup] = {}  # by the instance's id
     pauses: Mapping[Route, RoutePause] = {}
     create_pause: RoutePause | None = None  # of all creates: the cause is not one route's
@@ -78,8 +78,8 @@ class ReadRoutes(msgspec.Struct, frozen=True):
     """Read the routes of the network."""
 
 
-class ListGateways(msgspec.Struct, frozen=True):
-    """List all instances with their addresses in the network."""
+class ListInstances(msgspec.Struct, frozen=True):
+    """List all instances with their addresses."""
 
 
 class LookUpInstance(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class WriteRecord(msgspec.Struct, frozen=True):
 
 
 class CreateRoute(msgspec.Struct, frozen=True):
-    """Create a recorded route."""
+    """Create a recorded route, or what is missing of it."""
 
     route: Route
     node: str
@@ -123,6 +123,5 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     blocked: int = 0  # Nodes without all their routes
 
 
-RouteStep = (
-    ReadRoutes | ListGateways | LookUpInstance | WriteRecord | CreateRoute | DeleteRoute | SetCondition | Wait
-)
+_Read = ReadRoutes | ListInstances | LookUpInstance
+RouteStep = _Read | WriteRecord | CreateRoute | DeleteRoute | SetCondition | Wait

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.clouds.instances import Instance, NotFound
+from libs.clouds.instances import Instance, InstanceAddress, NotFound
 from libs.clouds.routes import Route, RouteTable
 from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, NodeCondition
 from services.cloud.core.routes.destinations import index_routes, is_inside_any, is_network
@@ -25,7 +25,7 @@ from services.cloud.core.routes.route_record import (
 from services.cloud.core.routes.route_view import (
     CreateRoute,
     DeleteRoute,
-    GatewayListing,
+    InstanceListing,
     InstanceLookup,
     LookUpInstance,
     RoutePause,
@@ -72,11 +72,25 @@ def recorded(route: Route, instance: str, *, is_attempt: bool = False) -> Record
     return RecordedRoute(route=route, instance_id=instance, create_deadline=deadline)
 
 
+def list_instances(*numbers: int) -> InstanceListing:
+    """All servers, at 10.0.1.<number>."""
+    found = (
+        Instance(
+            id=str(each),
+            name=f"web-{each}",
+            is_shut_down=False,
+            addresses=(InstanceAddress(f"10.0.{1 + each // 256}.{each % 256}", "4711"),),
+        )
+        for each in numbers
+    )
+    return InstanceListing(answer={each.id: each for each in found}, **ANSWERED)
+
+
 def view(
     *nodes: Node,
     routes: tuple[Route, ...] = (),
     record: tuple[RecordedRoute, ...] = (),
-    limit: int = 100,
+    limit: int | None = 100,
     **fields: Any,
 ) -> RouteView:
     """All is answered: the servers 1 to 3 are in the network, at 10.0.1.1 to 10.0.1.3."""
@@ -86,16 +100,16 @@ def view(
         "lease_seconds": 90.0,
         "write_seconds": 30.0,
         "generation": 1,
-        "network": "4711",
+        "network": "network 4711",
         "nodes": nodes,
         "pod_networks": ("10.244.0.0/16",),
         "is_complete": True,
         "parse_provider_id": lambda text: text.removeprefix("hcloud://") or None,
         "can_route": lambda destination: True,
-        "find_gateway": lambda instance: instance.addresses[0].address,
+        "find_gateway": lambda instance, destination: instance.addresses[0].address,
         "record": RouteRecord(entries=record),
         "table": TableAnswer(answer=RouteTable(routes=frozenset(routes), limit=limit), **ANSWERED),
-        "gateways": GatewayListing(answer={str(each): f"10.0.1.{each}" for each in (1, 2, 3)}, **ANSWERED),
+        "listing": list_instances(1, 2, 3),
     }
     return RouteView(**(chosen | fields))
 
@@ -131,6 +145,63 @@ def test_a_condition_that_another_client_replaces_is_not_written_at_once_again()
     pause = RoutePause(until=NOW + timedelta(minutes=5), reason="why not")
     lost = view(node(1), written=written, pauses={FIRST: pause})
     assert find_problem(plan_route_step(lost)) == "No route for 10.244.1.0/24: why not"
+
+
+# ---- a part of a route: the gateway has to allow the destination, too
+
+
+def partial_table(*partial: Route, routes: tuple[Route, ...] = (), limit: int | None = 100) -> TableAnswer:
+    table = RouteTable(routes=frozenset(routes), limit=limit, partial=frozenset(partial))
+    return TableAnswer(answer=table, **ANSWERED)
+
+
+@pytest.mark.parametrize("routes", [(FIRST,), ()], ids=["a route", "a pair"])
+def test_a_part_of_a_route_is_recorded_before_the_rest_is_created(routes: tuple[Route, ...]):
+    table = partial_table(FIRST, routes=routes, limit=len(routes) or 1)
+    step = plan_route_step(view(node(1), table=table))
+    assert isinstance(step, WriteRecord)
+    assert step.record.find(FIRST) == recorded(FIRST, "1", is_attempt=True)
+    seen = view(node(1), table=table, record=step.record.entries)
+    assert plan_route_step(seen) == CreateRoute(FIRST, "web-1")
+    assert isinstance(
+        plan_route_step(view(node(1), table=table, pod_networks=("10.9.0.0/16",))), SetCondition
+    )
+
+
+@pytest.mark.parametrize("routes", [(FIRST,), ()], ids=["a route", "a pair"])
+def test_a_part_of_a_recorded_route_is_deleted_and_another_one_is_not(routes: tuple[Route, ...]):
+    gone = InstanceLookup(answer=NotFound(), **ANSWERED)
+    table = partial_table(FIRST, SECOND, routes=routes)
+    seen = view(table=table, record=(recorded(FIRST, "9"),), lookups={"9": gone})
+    step = plan_route_step(seen)
+    assert isinstance(step, DeleteRoute)
+    assert step.route == FIRST
+    assert isinstance(plan_route_step(view(table=table)), Wait)
+
+
+def test_a_full_network_takes_the_rest_of_a_route_and_no_other():
+    records = (recorded(FIRST, "1", is_attempt=True), recorded(SECOND, "2", is_attempt=True))
+    table = partial_table(SECOND, routes=(SECOND,), limit=1)
+    assert plan_route_step(view(node(1), node(2), table=table, record=records)) == CreateRoute(
+        SECOND, "web-2"
+    )
+
+
+def test_a_limit_that_the_cloud_does_not_tell_stops_no_route():
+    records = (recorded(FIRST, "1", is_attempt=True),)
+    assert plan_route_step(view(node(1), limit=None, record=records)) == CreateRoute(FIRST, "web-1")
+
+
+def test_a_family_without_an_address_of_the_instance_is_named_and_the_other_one_routed():
+    dual = node(1, "10.244.1.0/24", "fd00:1::/64")
+    fields: Mapping[str, Any] = {
+        "find_gateway": lambda instance, destination: "" if ":" in destination else "10.0.1.1",
+        "pod_networks": ("10.244.0.0/16", "fd00::/16"),
+    }
+    records = (recorded(FIRST, "1", is_attempt=True),)
+    assert plan_route_step(view(dual, record=records, **fields)) == CreateRoute(FIRST, "web-1")
+    problem = find_problem(plan_route_step(view(dual, routes=(FIRST,), record=records, **fields)))
+    assert problem == "Instance 1 has no address for fd00:1::/64 at network 4711"
 
 
 # ---- a kubelet may register its Node with any pod CIDR
@@ -291,12 +362,11 @@ def test_a_plan_for_thousands_of_nodes_is_no_burden():
     """It runs in the event loop with the Lease. Without the index it took seconds."""
     nodes = [node(number, f"10.{number // 256}.{number % 256}.0/24") for number in range(2000)]
     routes = tuple(Route(f"10.200.{number}.0/24", "10.0.1.1") for number in range(100))
-    listed = GatewayListing(answer={str(number): "10.0.1.1" for number in range(2000)}, **ANSWERED)
     seen = view(
         *nodes,
         routes=routes,
         pod_networks=("10.0.0.0/8",),
-        gateways=listed,
+        listing=list_instances(*range(2000)),
         unwritable_uids=frozenset(each.uid for each in nodes),
     )
     plan_route_step(seen)
