@@ -22,7 +22,7 @@ test-real-talos: testbed ## our client against Talos's own API server, built fro
 	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/real_talos $(ARGS)
 
 .PHONY: test-real-openstack
-test-real-openstack: env ## load balancers against Octavia and Neutron, installed from PyPI (220 MB)
+test-real-openstack: env ## load balancers and routes against Octavia and Neutron, installed from PyPI (220 MB)
 	@$(BIN)/python -m libs.testbed.clouds.openstack_services.installation >/dev/null
 	@$(BIN)/pytest -q tests/real_openstack $(ARGS)
 

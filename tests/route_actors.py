@@ -53,10 +53,13 @@ class RouteCluster:
     async def find_condition(self, name: str) -> NodeCondition | None:
         return (await self.cluster.api.get_node(name)).find_condition(NETWORK_UNAVAILABLE)
 
-    async def wait_for_condition(self, name: str, reason: str) -> NodeCondition:
+    async def wait_for_condition(self, name: str, reason: str, seconds: float = 30.0) -> NodeCondition:
         """The condition of the Node, once it has this reason."""
         return await wait_for_value(
-            lambda: self.find_condition(name), lambda found: found.reason == reason, f"{reason} of {name}"
+            lambda: self.find_condition(name),
+            lambda found: found.reason == reason,
+            f"{reason} of {name}",
+            seconds,
         )
 
     async def report_pod_networks(self, *pod_cidrs: str) -> None:

@@ -30,7 +30,7 @@ class AccountProcess(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     is_switched_on: bool  # service-lb-controller
     is_dry_run: bool
-    network: str = ""  # the id of the network whose routes it makes; a dry run makes none
+    network: str = ""  # the id of the network or router whose routes it makes; a dry run makes none
     anchor: str = ""  # kind/id of an object of its project, if a flag names one
 
     @property
@@ -80,11 +80,15 @@ def _find_route_network(container: Container, name: str, provider: str) -> str:
     if not is_on or provider not in ROUTE_PROVIDERS:
         return ""
     default = next((each.value for each in container.env if each.name == "HCLOUD_NETWORK"), "")
-    return _read_by_account(container, "route-network").get(name, default if provider == "hcloud" else "")
+    found = _read_by_account(container, "route-network").get(name)
+    if found is None:
+        return default if provider == "hcloud" else ""
+    return found or f"(router-id of {name})"
 
 
 def _read_by_account(container: Container, flag: str) -> dict[str, str]:
-    return dict(text.split("=", 1) for text in _split(container, flag) if "=" in text)
+    """Return the value of each account, "" for one that stands alone."""
+    return {name: value for name, _, value in (text.partition("=") for text in _split(container, flag))}
 
 
 def _split(container: Container, flag: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from libs.clouds.openstack.balancers.octavia_balancers import (
 from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_instances import OpenStackInstances
+from libs.clouds.openstack.openstack_routes import OpenStackRoutes
 from libs.clouds.routes import Routes
 from libs.clouds.thalassa.balancers.thalassa_balancers import (
     REQUESTS_PER_MINUTE as THALASSA_REQUESTS_PER_MINUTE,
@@ -50,11 +51,12 @@ class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
         await self.instances.close()
 
 
-def _open_hcloud(options: AccountOptions, balancers: Mapping[str, str] | None, network: str) -> CloudClients:
+def _open_hcloud(
+    options: AccountOptions, balancers: Mapping[str, str] | None, network: str | None
+) -> CloudClients:
     api = HcloudApi(options)
-    clients = CloudClients(
-        instances=HcloudInstances(api), routes=HcloudRoutes(api, network) if network else None
-    )
+    routes = None if network is None else HcloudRoutes(api, network)
+    clients = CloudClients(instances=HcloudInstances(api), routes=routes)
     if balancers is None:
         return clients
     return msgspec.structs.replace(
@@ -85,10 +87,11 @@ def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
 
 
 def _open_openstack(
-    options: AccountOptions, balancers: Mapping[str, str] | None, network: str
+    options: AccountOptions, balancers: Mapping[str, str] | None, router: str | None
 ) -> CloudClients:
     api = OpenStackApi(options)
-    clients = CloudClients(instances=OpenStackInstances(api))
+    routes = None if router is None else OpenStackRoutes(api, router)
+    clients = CloudClients(instances=OpenStackInstances(api), routes=routes)
     if balancers is None:
         return clients
     unknown = balancers.keys() - CONFIG_KEYS
@@ -105,7 +108,7 @@ def _open_openstack(
 
 
 def _open_thalassa(
-    options: AccountOptions, balancers: Mapping[str, str] | None, network: str
+    options: AccountOptions, balancers: Mapping[str, str] | None, network: str | None
 ) -> CloudClients:
     api = ThalassaApi(options)
     clients = CloudClients(instances=ThalassaInstances(api))
@@ -124,8 +127,10 @@ def _open_thalassa(
 
 
 # By the name in settings. The second argument has the options of load balancers, None without them, and the
-# third the network of routes, "" without them.
-ADAPTERS: Final[Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None, str], CloudClients]]] = {
+# third the network of routes: None without them, "" for that in the credential file.
+ADAPTERS: Final[
+    Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None, str | None], CloudClients]]
+] = {
     "hcloud": _open_hcloud,
     "openstack": _open_openstack,
     "thalassa": _open_thalassa,

@@ -7,14 +7,14 @@ import msgspec
 
 from libs.common.contract.controllers import NODE_ROUTE, is_controller_selected
 from libs.common.contract.events import ClusterNetworksObserved
-from libs.common.contract.instances import ROUTE_PROVIDERS
+from libs.common.contract.instances import ROUTE_PROVIDERS, ROUTER_IN_FILE
 from libs.common.settings import flags
 from services.cloud.balancer_settings import BalancerSettings, split_pairs
 from services.cloud.core.routes.destinations import is_network
 
 
 class AccountRoutes(msgspec.Struct, frozen=True, kw_only=True):
-    """The network whose routes an account has."""
+    """The network, or the router, whose routes an account has; "" is that in the credential file."""
 
     network: str
     is_dry_run: bool = False
@@ -28,9 +28,10 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
         flags.Flag(
             "route-network",
             "Accounts with routes to the pods of Nodes, each as account=network, such as prod=4711. "
-            "The network, by its id, gets the routes. It needs node-route-controller in --controllers, and a "
-            f"credential that may write. Providers: {', '.join(ROUTE_PROVIDERS)}. At hcloud, the default "
-            "is HCLOUD_NETWORK.",
+            "The network, by its id, gets the routes; at openstack it is a router, and prod alone takes "
+            "router-id of [Route] in the credential file. It needs node-route-controller in --controllers, "
+            f"and a credential that may write. Providers: {', '.join(ROUTE_PROVIDERS)}. At hcloud, the "
+            "default is HCLOUD_NETWORK.",
             flags.ROUTES,
         ),
     ] = ()
@@ -58,9 +59,9 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
         if not is_controller_selected(self.controllers, NODE_ROUTE):
             return None
         default = self.hcloud_network if provider == "hcloud" else ""
-        network = self._networks.get(account, default)
+        network = self._networks.get(account, default or None)
         is_dry_run = self.route_dry_run or self.observe_only
-        return AccountRoutes(network=network, is_dry_run=is_dry_run) if network else None
+        return None if network is None else AccountRoutes(network=network, is_dry_run=is_dry_run)
 
     def find_pod_networks(self, account: str, observed: object) -> tuple[str, ...]:
         """Return the networks inside which the account creates routes; () while they are unknown."""
@@ -71,8 +72,9 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
     def find_route_problems(self, providers: Mapping[str, str]) -> Iterator[str]:
         """Yield the invalid settings; `providers` has that of each account."""
         for text in self.route_networks:
-            account, _, network = text.partition("=")
-            if account not in providers or not network:
+            account, separator, network = text.partition("=")
+            is_in_file = not separator and providers.get(account) == ROUTER_IN_FILE
+            if account not in providers or not (network or is_in_file):
                 form = "account=network, with an account of --cloud-account"
                 yield f"--route-network={text}: the form is {form}"
             elif providers[account] not in ROUTE_PROVIDERS:

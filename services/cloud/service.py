@@ -261,7 +261,7 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> CloudCl
         return ADAPTERS[account.provider](
             options,
             None if balancers is None else balancers.options,
-            "" if routes is None else routes.network,
+            None if routes is None else routes.network,
         )
     except ValueError as error:
         raise SettingsError(f"cloud account {account.name}: {error}") from error

@@ -31,7 +31,7 @@ SHELL = (
     r"libs\.clouds\.hcloud\.balancers\.(action_waiter|hcloud_balancers)",
     r"libs\.clouds\.openstack\.balancers\.octavia_balancers",
     r"libs\.clouds\.thalassa\.balancers\.thalassa_balancers",
-    r"libs\.clouds\.openstack\.keystone",
+    r"libs\.clouds\.openstack\.(keystone|object_reader)",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",

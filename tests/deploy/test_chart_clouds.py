@@ -149,6 +149,14 @@ def test_routes_need_their_controller_and_have_the_network_of_the_account():
         each for name, each in of_deployments(rendered("elsewhere")).items() if name == "cloud-prod"
     ]
     assert "--route-network=prod=4711" in container["args"]
+    openstack = {"provider": "openstack", "account": "north", "secretRef": {"name": "north"}}
+    in_file = ChartValues(
+        overrides={"enabledControllers": ["*", "route"], "clouds": [openstack | {"routes": {"network": ""}}]}
+    )
+    (container,) = [
+        each for name, each in of_deployments(render_manifests(in_file)).items() if name == "cloud-north"
+    ]
+    assert "--route-network=north" in container["args"], "its credential file names the router"
     clouds[0]["routes"] = {"network": "4711", "podNetworks": ["10.244.0.0/16", "fd00::/48"]}
     values = ChartValues(overrides={"enabledControllers": ["*", "route"], "clouds": clouds})
     manifests = render_manifests(values)

@@ -33,6 +33,7 @@ from libs.clouds.openstack.responses import (
     read_server,
     read_servers,
 )
+from libs.clouds.openstack.router_changes import Port, Router
 from libs.clouds.thalassa import responses as thalassa
 from libs.clouds.thalassa.balancers import documents as thalassa_balancers
 from libs.clouds.thalassa.balancers import plan as thalassa_plan
@@ -248,6 +249,8 @@ _OCTAVIA: Final[dict[str, type]] = {
     "member": Member,
     "healthmonitor": HealthMonitor,
     "floatingip": FloatingIp,
+    "router": Router,
+    "port": Port,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.clouds.openstack.login import LoginOptions
+from libs.clouds.openstack.responses import UUID
 from libs.common.safe_yaml import YamlError, read_yaml
 
 # Key of [Global] in cloud.conf: option of openstacksdk's authentication.
@@ -95,6 +96,14 @@ def read_balancer_sections(content: str) -> dict[str, dict[str, str]]:
         return {}
     named = {name: _read_section(content, "loadbalancerclass", name) for name in _list_classes(content)}
     return {"": _read_section(content, "loadbalancer"), **named}
+
+
+def read_router_id(content: str) -> str:
+    """Return `router-id` of `[Route]`. Raises ValueError with a reason that has no value of the file."""
+    router = _read_section(content, "route").get("router-id", "") if _is_cloud_conf(content) else ""
+    if not re.fullmatch(UUID, router):
+        raise ValueError("the credential file has no [Route] with an id as its router-id")
+    return router
 
 
 def _is_cloud_conf(content: str) -> bool:

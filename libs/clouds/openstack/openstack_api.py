@@ -10,7 +10,7 @@ from libs.clouds.account_session import AccountOptions, AccountSession
 from libs.clouds.balancers import RejectionKind, WriteRejection
 from libs.clouds.http_reader import AnswerT, HttpReader, HttpResponse, classify_answer
 from libs.clouds.instances import Unanswered
-from libs.clouds.openstack.cloud_file import parse_cloud_file, read_balancer_sections
+from libs.clouds.openstack.cloud_file import parse_cloud_file, read_balancer_sections, read_router_id
 from libs.clouds.openstack.login import Login, LoginOptions
 from libs.clouds.openstack.responses import Service
 from libs.clouds.request_budget import RequestBudget
@@ -52,6 +52,7 @@ class OpenStackApi:
         self._read_generation = -1
         self._options: LoginOptions | Unanswered = Unanswered("unauthorized", "not read")
         self._sections: Mapping[str, Mapping[str, str]] | Unanswered = {}
+        self._router_id: str | Unanswered = self._options
         self._read_options()
         self._login_deadline_seconds = login_deadline_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="openstack-login")
@@ -66,8 +67,13 @@ class OpenStackApi:
         """The region that the credential file names."""
         return self._options.region if isinstance(self._options, LoginOptions) else ""
 
-    def open_beside(self, *, requests_per_minute: int) -> "OpenStackApi":
-        """Return the API of load balancers with a login of its own, which does not wait for this one.
+    def open_beside(
+        self,
+        *,
+        requests_per_minute: int,
+        services: tuple[Service, ...] = ("network", "load-balancer"),
+    ) -> "OpenStackApi":
+        """Return the API of other services with a login of its own, which does not wait for this one.
 
         Both share the credential and the pauses, but not the number of requests per minute.
         """
@@ -77,13 +83,18 @@ class OpenStackApi:
             login_deadline_seconds=self._login_deadline_seconds,
             session=self.session,
             budget=budget,
-            services=("network", "load-balancer"),
+            services=services,
         )
 
     def read_balancer_sections(self) -> Mapping[str, Mapping[str, str]] | Unanswered:
         """Return the settings of load balancers in the current credential file; see `cloud_file`."""
         self._read_options()
         return self._sections
+
+    def read_router_id(self) -> str | Unanswered:
+        """Return the router that the current credential file names; see `cloud_file`."""
+        self._read_options()
+        return self._router_id
 
     async def get(
         self,
@@ -232,6 +243,7 @@ class OpenStackApi:
             self._read_generation = self.session.credential.generation
             self._options = _parse(parse_cloud_file, content)
             self._sections = _parse(read_balancer_sections, content)
+            self._router_id = _parse(read_router_id, content)
         return self._options
 
 

@@ -26,7 +26,8 @@ CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
     "openstack": "openstack",
     "thalassa": "thalassacloud",
 }
-ROUTE_PROVIDERS: Final = ("hcloud",)  # the clouds of which an account may have routes
+ROUTE_PROVIDERS: Final = ("hcloud", "openstack")  # the clouds of which an account may have routes
+ROUTER_IN_FILE: Final = "openstack"  # the cloud whose credential file may name what has the routes
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]
 _SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)

@@ -458,7 +458,7 @@ BALANCER_LEADER: Final = _gauge(
 )
 NETWORK_ROUTES: Final = _gauge(
     "talosccm_network_routes",
-    "Routes of the account's network: present = of any owner, limit = how many it may have.",
+    "Routes of the account's network: present = of any owner, limit = how many it may have, if known.",
     "account",
     "state",
 )

@@ -233,7 +233,7 @@ OPEN: Final[Mapping[str, Callable[[], AbstractAsyncContextManager[CloudAccount]]
 def make_client(provider: str, file: Path, **options: Any) -> Instances:
     """Return our client with this credential file."""
     defaults: dict[str, Any] = {"user_agent": "talos-ccm/test", "requests_per_minute": 10_000}
-    return ADAPTERS[provider](AccountOptions(credential=file, **(defaults | options)), None, "").instances
+    return ADAPTERS[provider](AccountOptions(credential=file, **(defaults | options)), None, None).instances
 
 
 @asynccontextmanager

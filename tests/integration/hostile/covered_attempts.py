@@ -14,6 +14,7 @@ _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
 _HOLDERS: Final = "tests/flow/test_address_holders.py::"
 _BALANCERS: Final = "tests/flow/test_balancer_flow.py::"
 _ROUTES: Final = "tests/flow/test_route_flow.py::"
+_NEUTRON: Final = "tests/real_openstack/test_neutron_routes.py::"
 _ROUTE_PLAN: Final = "tests/unit/services/cloud/routes/test_plan_routes.py::"
 _CLOUD: Final = "tests/flow/test_cloud_flow.py::"
 _INSTANCES: Final = "tests/flow/test_lifecycle_instances.py::"
@@ -266,6 +267,11 @@ COVERED_CREDENTIAL_ATTEMPTS: Final = (
         "adds a route to the pod CIDR of a Node that joins",
         "**the Node gets no route** of this controller, and its condition names the other one",
         f"{_ROUTES}test_a_route_of_another_owner_stays_and_the_node_names_it",
+    ),
+    CoveredAttempt(
+        "names a Node's server in the port of another project at OpenStack, in a shared network",
+        "the port is no gateway",
+        f"{_NEUTRON}test_the_gateway_is_the_address_of_a_port_of_this_project_behind_the_router",
     ),
     CoveredAttempt(
         "replaces it while a query is under way",

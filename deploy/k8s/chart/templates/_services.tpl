@@ -258,7 +258,7 @@
 {{- end }}
 {{- end }}
 {{- with .routes }}
-- --route-network={{ $account }}={{ .network }}
+- --route-network={{ $account }}{{ with .network }}={{ . }}{{ end }}
 {{- range .podNetworks }}
 - {{ printf "--route-pod-network=%s=%s" $account . | quote }}
 {{- end }}

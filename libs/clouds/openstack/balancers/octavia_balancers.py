@@ -1,7 +1,6 @@
 """The load balancers of Octavia in one project and region, with the floating addresses of Neutron."""
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -20,7 +19,6 @@ from libs.clouds.balancers import (
     WriteResult,
     WriteSuccess,
 )
-from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.clouds.openstack.balancers import plan
 from libs.clouds.openstack.balancers.desired import DesiredBalancer, read_request, set_reserved_address
@@ -37,19 +35,14 @@ from libs.clouds.openstack.balancers.documents import (
 from libs.clouds.openstack.balancers.ownership import build_cluster_tag, read_description, read_tags
 from libs.clouds.openstack.balancers.plan import REMNANT_PREFIX, Change, build_creation
 from libs.clouds.openstack.balancers.responses import (
-    PER_PAGE,
     OpenStackRejection,
-    Page,
-    explain_contradiction,
     read_accepted,
     read_created,
     read_deletion,
-    read_item,
-    read_page,
 )
-from libs.clouds.openstack.login import Login
+from libs.clouds.openstack.object_reader import ID, get_object, list_objects
 from libs.clouds.openstack.openstack_api import OpenStackApi
-from libs.clouds.openstack.responses import UUID, Service
+from libs.clouds.openstack.responses import Service
 
 WRITE_DEADLINE_SECONDS: Final = 30.0
 REQUESTS_PER_MINUTE: Final = 480
@@ -57,7 +50,6 @@ _FIRST_POLL_SECONDS: Final = 0.2
 _POLL_GROWTH: Final = 1.4  # each wait is longer than the one before by this factor
 _MAX_POLL_SECONDS: Final = 3.0
 _PATH: Final = "/lbaas/loadbalancers"
-_ID: Final = re.compile(UUID)
 _SECTION_PROBLEM: Final = "cloud.conf"
 
 ItemT = TypeVar("ItemT")
@@ -167,7 +159,7 @@ class OctaviaBalancers:
         """Return the balancer with exactly this id, or an address that is left of one."""
         if balancer_id.startswith(REMNANT_PREFIX):
             return await self._get_remnant(balancer_id.removeprefix(REMNANT_PREFIX))
-        found = await self._get(_PATH, "loadbalancer", balancer_id, LoadBalancer)
+        found = await self._get(_PATH, balancer_id, LoadBalancer)
         if not isinstance(found, LoadBalancer):
             return found
         addresses = await self._list_addresses()
@@ -180,7 +172,7 @@ class OctaviaBalancers:
         return parts if isinstance(parts, Unanswered) else plan.build_balancer(parts[0])
 
     async def _get_remnant(self, address_id: str) -> Balancer | NotFound | Unanswered:
-        address = await self._get("/floatingips", "floatingip", address_id, FloatingIp, service="network")
+        address = await self._get("/floatingips", address_id, FloatingIp, service="network")
         if not isinstance(address, FloatingIp):
             return address
         known = read_description(address.description)
@@ -237,41 +229,14 @@ class OctaviaBalancers:
         return await self._list("/floatingips", {}, FloatingIp, service="network")
 
     async def _get(
-        self, path: str, key: str, object_id: str, item: type[ItemT], *, service: Service = "load-balancer"
+        self, path: str, object_id: str, item: type[ItemT], *, service: Service = "load-balancer"
     ) -> ItemT | NotFound | Unanswered:
-        if not _ID.fullmatch(object_id):
-            return Unanswered("malformed", f"{object_id!r} is not an id")
-
-        def read(response: HttpResponse, login: Login) -> ItemT | NotFound | Unanswered:
-            found = read_item(response, key, item, object_id)
-            if getattr(found, "project_id", login.project) != login.project:
-                return Unanswered("malformed", f"{key} {object_id} belongs to another project")
-            return found
-
-        return await self._api.get(service, f"{path}/{object_id}", {}, read)
+        return await get_object(self._api, service, path, object_id, item)
 
     async def _list(
         self, path: str, query: Mapping[str, str], item: type[ItemT], *, service: Service = "load-balancer"
     ) -> tuple[ItemT, ...] | Unanswered:
-        key = path.rpartition("/")[2]
-        project = ""
-
-        def read(response: HttpResponse, login: Login) -> Page | Unanswered:
-            nonlocal project
-            project = login.project
-            return read_page(response, key, item)
-
-        async def read_next(before: list[Page]) -> Page | Unanswered:
-            marker = {"marker": before[-1].items[-1].id} if before else {}  # type: ignore[attr-defined]
-            limits = {"limit": str(PER_PAGE), **marker}
-            return await self._api.get(service, path, {**query, **limits}, read)
-
-        pages = await self._api.session.read_pages(path, read_next, explain_contradiction)
-        if isinstance(pages, Unanswered):
-            return pages
-        # An administrator sees other projects' objects. All pages are of one credential, so of one project.
-        items = (each for page in pages for each in page.items)
-        return tuple(each for each in items if getattr(each, "project_id", project) == project)  # type: ignore[misc]
+        return await list_objects(self._api, service, path, query, item)
 
     # ---- writes
 
@@ -298,7 +263,7 @@ class OctaviaBalancers:
 
     async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
         """Make one change, and wait until Octavia has made it."""
-        if not _ID.fullmatch(balancer_id):
+        if not ID.fullmatch(balancer_id):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
         deadline = self._begin_write()
         result = await self._send(change, deadline)
@@ -360,7 +325,7 @@ class OctaviaBalancers:
 
     async def _explain_immutable(self, balancer_id: str, result: OpenStackRejection) -> WriteRejection:
         """Octavia rejects changes while another one runs, which ends, and in state ERROR, which does not."""
-        found = await self._get(_PATH, "loadbalancer", balancer_id, LoadBalancer)
+        found = await self._get(_PATH, balancer_id, LoadBalancer)
         if not isinstance(found, LoadBalancer) or found.provisioning_status != "ERROR":
             return result
         reason = "the load balancer is in state ERROR: its provider failed; let it fail over, or delete it"
@@ -372,7 +337,7 @@ class OctaviaBalancers:
         wait, status = self._first_poll_seconds, "of unknown state"
         while loop.time() + wait < deadline:
             await asyncio.sleep(wait)
-            found = await self._get(_PATH, "loadbalancer", balancer_id, LoadBalancer)
+            found = await self._get(_PATH, balancer_id, LoadBalancer)
             if isinstance(found, NotFound):
                 return ""
             if isinstance(found, LoadBalancer):

@@ -18,7 +18,9 @@ _IMMUTABLE: Final = re.compile(r"is immutable|Invalid state \w+ of")
 _LIMIT: Final = re.compile(r"Quota has been met|No more IP addresses|Insufficient", re.IGNORECASE)
 # of a provider that cannot do what a field asks for, by a status of the server
 _UNSUPPORTED: Final = re.compile(r"does not support|not implemented", re.IGNORECASE)
-_NEUTRON_LIMITS: Final = frozenset({"OverQuota", "IpAddressGenerationFailure", "ExternalIpAddressExhausted"})
+_NEUTRON_LIMITS: Final = frozenset(
+    {"OverQuota", "RoutesExhausted", "IpAddressGenerationFailure", "ExternalIpAddressExhausted"}
+)
 # also: another hand has changed the object since it was read
 _NEUTRON_BUSY: Final = frozenset(
     {"RetryRequest", "RouterInterfaceNotFound", "RevisionNumberConstraintFailed"}

@@ -29,6 +29,7 @@ connection = sqlite:///{folder}/neutron.db
 type_drivers = local
 tenant_network_types = local
 mechanism_drivers =
+extension_drivers = port_security
 """
 _TOKENS: Final = " authtoken "  # the filter that asks Keystone; requests come with its headers
 

@@ -8,6 +8,7 @@ import http.client
 import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
@@ -172,18 +173,43 @@ class Project:
         self.subnet = create("network", "/v2.0/subnets", project=self.id, **subnet)["id"]
         self.external = services.external_network
         gateway = {"network_id": self.external}
-        router = create("network", "/v2.0/routers", project=self.id, external_gateway_info=gateway)["id"]
-        body = msgspec.json.encode({"subnet_id": self.subnet})
-        added = services.request(
-            "network", "PUT", f"/v2.0/routers/{router}/add_router_interface", body, project=self.id
-        )
-        assert added.status == 200, added
+        self.router = create("network", "/v2.0/routers", project=self.id, external_gateway_info=gateway)["id"]
+        self.send("PUT", f"/routers/{self.router}/add_router_interface", subnet_id=self.subnet)
 
     def list_parts(self, kind: str) -> list[dict[str, Any]]:
         """Return loadbalancers, listeners, pools, healthmonitors or floatingips of the project."""
         if kind == "floatingips":
             return self.services.list_all("network", f"/v2.0/{kind}", project=self.id)
         return self.services.list_all("load-balancer", f"{BALANCERS}/{kind}", project=self.id)
+
+    def send(self, method: str, path: str, **document: Any) -> dict[str, Any]:
+        """Send a request to Neutron, as another client of the project; return the document."""
+        body = msgspec.json.encode(document) if document else None
+        answer = self.services.request("network", method, f"/v2.0{path}", body, project=self.id)
+        assert answer.status < HTTPStatus.BAD_REQUEST, answer
+        return answer.document or {}
+
+    def add_port(self, server_id: str, **fields: Any) -> dict[str, Any]:
+        """Attach a server to the network behind the router, or to another one; return the port."""
+        port = {"network_id": self.network, "device_id": server_id} | fields
+        created: dict[str, Any] = self.send("POST", "/ports", port=port)["port"]
+        return created
+
+    def list_routes(self) -> set[tuple[str, str]]:
+        """Return destination and next hop of each route of the router."""
+        routes = self.send("GET", f"/routers/{self.router}")["router"]["routes"]
+        return {(each["destination"], each["nexthop"]) for each in routes}
+
+    def list_pairs(self, port_id: str) -> set[str]:
+        """Return the addresses that a port may send from beside its own."""
+        pairs = self.send("GET", f"/ports/{port_id}")["port"]["allowed_address_pairs"]
+        return {each["ip_address"] for each in pairs}
+
+    def set_route_quota(self, count: int) -> None:
+        """Let an administrator set how many routes each router of the project may have."""
+        body = msgspec.json.encode({"quota": {"router_route": count}})
+        answer = self.services.request("network", "PUT", f"/v2.0/quotas/{self.id}", body)
+        assert answer.status == HTTPStatus.OK, answer
 
     def list_members(self, pool_id: str) -> list[dict[str, Any]]:
         """Return the members of a pool."""

@@ -458,6 +458,7 @@ def route_cases() -> Iterator[Case]:
         ((ours, account("dev", "--route-network=dev=4712")), "ok", ()),
         ((ours, account("dev", "--route-network=dev=4711")), "wrong", ("the routes of network 4711",)),
         ((ours, account("dev", "--route-network=dev=4711", "--route-dry-run")), "ok", ()),
+        ((account("dev", "--route-network=dev"),), "ok", ("network (router-id of dev) of account dev",)),
     ):
         yield "routes", state, {"workloads": workloads}, words
     anchored = account("prod/network/7", "--route-network=prod=4711")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.clouds.openstack.cloud_file import parse_cloud_file
+from libs.clouds.openstack.cloud_file import parse_cloud_file, read_router_id
 from libs.clouds.openstack.login import LoginOptions
 
 SECRET = "only-keystone-knows"
@@ -118,6 +118,14 @@ VALUES = {
 def test_a_value_is_read_as_the_native_controller_reads_it(written: str, read: str):
     options = parse_cloud_file(f"[Global]\nauth-url = {URL}\npassword = {written}")
     assert options.auth.get("password", "") == read
+
+
+def test_a_cloud_conf_names_the_router_of_routes():
+    router = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
+    assert read_router_id(f"{PASSWORD_CONF}\n[Route]\nrouter-id = {router}\n") == router
+    for content in (PASSWORD_CONF, CLOUDS_YAML, f"{PASSWORD_CONF}\n[Route]\nrouter-id = ../ports\n"):
+        with pytest.raises(ValueError, match=r"no \[Route\] with an id as its router-id"):
+            read_router_id(content)
 
 
 DOMAINS = {

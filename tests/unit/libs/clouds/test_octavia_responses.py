@@ -45,6 +45,7 @@ def neutron(status: int, kind: str, message: str = "no") -> HttpResponse:
         (octavia(501, "Provider 'ovn' does not support a requested option."), "invalid", False),
         (octavia(429, "too many"), "rate_limited", False),
         (neutron(409, "OverQuota"), "limit", False),
+        (neutron(400, "RoutesExhausted"), "limit", False),
         (neutron(409, "FloatingIPPortAlreadyAssociated"), "invalid", False),
         (neutron(412, "RevisionNumberConstraintFailed"), "busy", False),
         (neutron(403, "PolicyNotAuthorized"), "unauthorized", False),

@@ -152,6 +152,7 @@ _ROUTED = "--controllers=cloud-node,node-route-controller"
     [
         ((_ROUTED, "--route-network=other=1"), "--route-network=other=1: the form is account=network"),
         ((_ROUTED, "--route-network=prod="), "--route-network=prod=: the form is account=network"),
+        ((_ROUTED, "--route-network=prod"), "--route-network=prod: the form is account=network"),
         ((_ROUTED, "--route-network=t=1"), "thalassa, the cloud of t, is not supported yet"),
     ],
 )
@@ -176,3 +177,11 @@ def test_an_account_has_the_routes_of_one_network(
     settings = read_settings([CloudSettings], (*ACCOUNTS[:1], *ACCOUNTS[-1:], *arguments), environment)
     routes = settings.get(CloudSettings).find_routes("hcloud", "prod")
     assert (None if routes is None else routes.network) == network
+
+
+@pytest.mark.parametrize(("flag", "router"), [("north", ""), ("north=0c1e", "0c1e"), ("south=0c1e", None)])
+def test_an_account_of_openstack_may_have_the_router_of_its_credential_file(flag: str, router: str | None):
+    accounts = ("--cloud-account=openstack/north,openstack/south", *ACCOUNTS[-1:])
+    settings = read_settings([CloudSettings], (*accounts, _ROUTED, f"--route-network={flag}"), {})
+    routes = settings.get(CloudSettings).find_routes("openstack", "north")
+    assert (None if routes is None else routes.network) == router
