@@ -1,12 +1,17 @@
 """The facts that Talos returns about one machine, or the fault if it returns none."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
 
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from libs.common.contract.timestamp import Timestamp
+
+# Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
+# There, metadata that is still empty this long after the kubelet's registration counts as complete.
+SETTLING_PERIOD: Final = timedelta(minutes=5)
 
 
 class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,6 +147,17 @@ def has_same_facts(one: MachineFacts | None, other: MachineFacts | None) -> bool
     if one is None or other is None:
         return one is other
     return one is other or msgspec.structs.replace(one, queried_at=other.queried_at) == other
+
+
+def may_stay_incomplete(facts: MachineFacts, node_created_at: datetime | None) -> bool:
+    """Return whether incomplete metadata of this machine counts as complete: it was queried late enough.
+
+    Platforms with a native format never get a fallback providerID, because it is immutable and the native
+    controllers would not find their machine.
+    """
+    if facts.platform.platform in PLATFORMS_WITH_PROVIDER_ID:
+        return False
+    return node_created_at is not None and facts.queried_at - node_created_at >= SETTLING_PERIOD
 
 
 class ForeignMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

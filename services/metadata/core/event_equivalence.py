@@ -11,7 +11,12 @@ from libs.common.contract.events import (
     NodeEnriched,
     NodeUnreachable,
 )
-from libs.common.contract.machine import MachineFault, has_same_facts
+from libs.common.contract.machine import (
+    MachineFault,
+    has_same_facts,
+    may_stay_incomplete,
+    why_metadata_incomplete,
+)
 from libs.common.contract.node import Node, has_same_planned_fields, is_same_object
 
 
@@ -19,7 +24,8 @@ def is_equivalent(one: EnrichedNode | EnrichedCsr, other: EnrichedNode | Enriche
     """Return whether two events mean the same, apart from times, order, counts and unused fields."""
     match one, other:
         case ((NodeEnriched() | NodeUnreachable()), (NodeEnriched() | NodeUnreachable())):
-            return reports_same_machine(one, other) and has_same_planned_fields(one.node, other.node)
+            same = reports_same_machine(one, other) and has_same_planned_fields(one.node, other.node)
+            return same and _has_settled(one) == _has_settled(other)
         case CsrEnriched(), CsrEnriched():
             same = is_same_fault(one.fault, other.fault) and has_same_facts(one.facts, other.facts)
             same = same and _attested_of(one) == _attested_of(other)
@@ -59,6 +65,17 @@ def is_news(event: EnrichedNode | EnrichedCsr, before: EnrichedNode | EnrichedCs
         case CsrEnriched(fault=fault), _:
             return fault is not None
     return False
+
+
+def _has_settled(event: NodeEnriched | NodeUnreachable) -> bool:
+    """Return whether incomplete metadata of the machine counts as complete, because it was queried late.
+
+    Only then does the labeler initialize the Node, and `queried_at` is the proof.
+    """
+    if not isinstance(event, NodeEnriched):
+        return False
+    is_incomplete = bool(why_metadata_incomplete(event.facts.platform))
+    return is_incomplete and may_stay_incomplete(event.facts, event.node.metadata.creation_timestamp)
 
 
 def is_same_fault(one: MachineFault | None, other: MachineFault | None) -> bool:

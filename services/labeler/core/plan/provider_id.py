@@ -1,14 +1,18 @@
 """Plans spec.providerID: it is immutable, so the labeler writes no preliminary value."""
 
-from datetime import timedelta
 from typing import Final
 
 from libs.common.cloud_config.fact_fields import FIELDS
 from libs.common.contract.instances import build_provider_id, derive_native_provider_id, is_same_instance
-from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
+from libs.common.contract.machine import (
+    MachineFacts,
+    PlatformMetadata,
+    may_stay_incomplete,
+    why_metadata_incomplete,
+)
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
-from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_WITH_PROVIDER_ID
+from libs.common.contract.platforms import OUR_SCHEME
 from libs.gotemplate import Template
 from services.labeler.core.blocker import WAITING_FOR_INSTANCE, Notice, block
 from services.labeler.core.plan.ownership_record import ManagedFields
@@ -16,9 +20,6 @@ from services.labeler.core.plan.plan import PlanInput, PlanPart
 from services.labeler.core.rules.compilation import Rules
 from services.labeler.core.rules.effects import PROVIDER_ID_KEY, RuleEffects
 
-# Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
-# There, metadata that is still empty this long after the kubelet's registration counts as complete.
-SETTLING_PERIOD: Final = timedelta(minutes=5)
 _CLOUD_FIELDS: Final = tuple(
     field
     for field in FIELDS
@@ -64,21 +65,10 @@ def find_provider_id_blocker(
         return block(WAITING_FOR_INSTANCE, why=facts.supplement.why_awaited)
     by_rule = _is_set_by_rule(facts, effects) and not _find_missing_fields(rules, facts)
     why = why_metadata_incomplete(facts.platform)
-    if why and not (facts.platform.platform and (by_rule or _may_stay_incomplete(node, facts))):
+    is_settled = by_rule or may_stay_incomplete(facts, node.metadata.creation_timestamp)
+    if why and not (facts.platform.platform and is_settled):
         return block("WaitingForPlatformMetadata", why=why)
     return None if node.spec.provider_id else _find_failed_rule(effects)
-
-
-def _may_stay_incomplete(node: Node, facts: MachineFacts) -> bool:
-    """Return whether the Node may get the fallback, although its machine's metadata is incomplete.
-
-    Platforms with a native format never get it, because it is immutable and the native controllers would not
-    find their machine.
-    """
-    if facts.platform.platform in PLATFORMS_WITH_PROVIDER_ID:
-        return False
-    created = node.metadata.creation_timestamp
-    return created is not None and facts.queried_at - created >= SETTLING_PERIOD
 
 
 def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:

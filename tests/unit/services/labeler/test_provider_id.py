@@ -8,16 +8,13 @@ import pytest
 
 from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.instances import build_provider_id, derive_native_provider_id
-from libs.common.contract.machine import MachineFacts, PlatformMetadata
+from libs.common.contract.machine import SETTLING_PERIOD, MachineFacts, PlatformMetadata
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.core.plan.node_ownership import find_foreign
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node
-from services.labeler.core.plan.provider_id import (
-    SETTLING_PERIOD,
-    describe_mismatch,
-)
+from services.labeler.core.plan.provider_id import describe_mismatch
 from tests.builders import NOW, make_facts, make_node
 from tests.node_plans import set_ownership_record
 
