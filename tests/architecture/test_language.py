@@ -92,17 +92,41 @@ def _list_anchors(text: str) -> set[str]:
 
 
 def test_every_function_on_the_way_of_a_node_exists():
-    way = (ROOT / "CONTRIBUTING.md").read_text().partition("## From watch to write: one Node")[2]
-    rows = re.findall(r"^\| [\w ]+ \| `([^`]+\.py)` \| ([^|]+) \|", way.partition("\n## ")[0], re.MULTILINE)
+    rows = _rows_of_the_way()
     assert len(rows) > 15
-    for path, names in rows:
-        tree = ast.parse((ROOT / path).read_text())
-        methods = {
-            f"{each.name}.{method.name}"
-            for each in tree.body
-            if isinstance(each, ast.ClassDef)
-            for method in each.body
-            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        missing = set(re.findall(r"`([^`]+)`", names)) - _names_in(tree) - methods
+    for _, path, names in rows:
+        missing = set(re.findall(r"`([^`]+)`", names)) - _functions_in(path)
         assert not missing, path
+
+
+def test_every_function_of_a_failure_is_in_the_row_that_it_names():
+    functions: dict[str, set[str]] = {}
+    for numbers, path, _ in _rows_of_the_way():
+        for number in numbers.split(" and "):
+            functions.setdefault(number, set()).update(_functions_in(path))
+    _, _, failures = _way_of_a_node().partition("### When something fails")
+    named = re.findall(r"(\d+) `(\w+(?:\.\w+)?)`", failures)
+    assert len(named) > 25
+    missing = [f"{number} {name}" for number, name in named if name not in functions.get(number, ())]
+    assert not missing
+
+
+def _way_of_a_node() -> str:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    return page.partition("## From watch to write: one Node")[2].partition("\n## ")[0]
+
+
+def _rows_of_the_way() -> list[tuple[str, str, str]]:
+    """Return number, file and functions of each row."""
+    return re.findall(r"^\| ([\w ]+) \| `([^`]+\.py)` \| ([^|]+) \|", _way_of_a_node(), re.MULTILINE)
+
+
+def _functions_in(path: str) -> set[str]:
+    tree = ast.parse((ROOT / path).read_text())
+    return _names_in(tree) | {
+        f"{each.name}.{method.name}"
+        for each in tree.body
+        if isinstance(each, ast.ClassDef)
+        for method in each.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
