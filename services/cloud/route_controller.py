@@ -96,6 +96,7 @@ class RouteController:
         self._table: TableAnswer | None = None
         self._listing: InstanceListing | None = None
         self._lookups: dict[str, InstanceLookup] = {}
+        self._instance_ids: set[str | None] = set()  # of the Nodes in the last view
         self._pauses: dict[Route, RoutePause] = {}
         self._failures: dict[Route, int] = {}
         self._accepted: set[Route] = set()  # creates that succeeded, of routes that the table does not show
@@ -221,8 +222,13 @@ class RouteController:
         self._unwritable = {
             uid: each for uid, each in self._unwritable.items() if uid in uids and each.until > now
         }
+        instance_ids = {self.cloud.parse_provider_id(each.spec.provider_id) for each in self.nodes.nodes}
+        left = self._instance_ids - instance_ids  # their servers were found while their Nodes existed
+        self._instance_ids = instance_ids
         self._lookups = {
-            key: each for key, each in self._lookups.items() if now - each.began_at < _LOOKUP_AGE
+            key: each
+            for key, each in self._lookups.items()
+            if key not in left and now - each.began_at < _LOOKUP_AGE
         }
         self._failures = {route: count for route, count in self._failures.items() if route in routes}
         self._accepted &= routes

@@ -51,6 +51,19 @@ async def test_a_node_gets_its_route_which_goes_with_node_and_server(cluster: Ro
         await wait_until(lambda: cluster.routes == {("10.244.2.0/24", other)}, "the route is gone")
 
 
+async def test_a_route_goes_soon_after_the_node_of_a_server_that_was_found_while_it_joined(
+    cluster: RouteCluster,
+):
+    async with cluster.run_account():
+        _, first = await cluster.join("web-1", _POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")  # by a list of all servers
+        server_id, _ = await cluster.join("web-2", "10.244.2.0/24")
+        await cluster.wait_for_condition("web-2", "RouteCreated")  # by a query for the new one
+        cluster.project.remove("servers", server_id)
+        await cluster.cluster.admin.delete_node("web-2")
+        await wait_until(lambda: cluster.routes == {(_POD_CIDR, first)}, "the route is gone")
+
+
 async def test_a_server_that_registers_again_with_another_pod_cidr_loses_the_former_route(
     cluster: RouteCluster,
 ):
