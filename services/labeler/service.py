@@ -90,14 +90,17 @@ class LabelerService:
             kube=dependencies.require_kube(),
             now=dependencies.now,
         )
-        self._provider_ids = ProviderIDIndex(
-            self._stream_cache, self._config_reloader.current, dependencies.monotonic
-        )
         self._instance_metadata = InstanceMetadataIndex(
             {
                 account: each.provider
                 for account, each in parse_metadata_accounts(settings.metadata_accounts).items()
             }
+        )
+        self._provider_ids = ProviderIDIndex(
+            self._stream_cache,
+            self._config_reloader.current,
+            dependencies.monotonic,
+            self._instance_metadata,
         )
         self._cloud = CloudFollower(
             subjects=INSTANCE_METADATA,

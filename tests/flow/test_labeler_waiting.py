@@ -66,6 +66,7 @@ class Stage:
             on_stream_replaced=self.waiting.clear,
         )
         config = config or ClusterConfig()
+        metadata = InstanceMetadataIndex({})
         self.answers = OwnWrites(self.clock)
         self.nodes = NodeWriter(kube, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = UninitializedNodeMonitor(
@@ -76,9 +77,9 @@ class Stage:
             decision_publisher=make_decision_publisher(
                 flow.bus, now=self.clock.now, observe_only=observe_only
             ),
-            instance_metadata=InstanceMetadataIndex({}),
+            instance_metadata=metadata,
             config=lambda: config,
-            provider_ids=ProviderIDIndex(self.table, lambda: config, self.clock),
+            provider_ids=ProviderIDIndex(self.table, lambda: config, self.clock, metadata),
             why_paused=lambda: self.paused,
             clock=self.clock,
             random=random.Random(seed),

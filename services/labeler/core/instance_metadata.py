@@ -123,6 +123,7 @@ class InstanceMetadataIndex:
     def __init__(self, accounts: Mapping[str, str]) -> None:
         """`accounts` has the provider of each account that may supply metadata."""
         self._accounts = accounts
+        self._changed: set[str] = set()  # Nodes whose event may be completed otherwise than before
         self.clear()
         self.clear_metadata()
 
@@ -135,7 +136,8 @@ class InstanceMetadataIndex:
     def clear_metadata(self) -> None:
         """Forget the messages of all accounts, which are followed beside the flow."""
         self._messages: dict[str, dict[str, InstanceMetadata]] = {}  # by Node and account
-        self._completed.clear()
+        for name in tuple(self._completed):
+            self._forget_completed(name)
 
     def apply(self, event: object) -> None:
         """Apply an event of the flow.
@@ -159,7 +161,7 @@ class InstanceMetadataIndex:
         before = of_node.get(event.account)
         if before is None or before.asked_at < event.asked_at:
             of_node[event.account] = event
-            self._completed.pop(event.name, None)
+            self._forget_completed(event.name)
 
     def complete(self, event: EventT) -> EventT:
         """Return the event with the facts that count; the same object as long as nothing has changed."""
@@ -169,6 +171,11 @@ class InstanceMetadataIndex:
         if known is None or known[0] is not event:
             known = self._completed[event.node.name] = event, self._complete(event)
         return known[1]  # type: ignore[return-value]  # as the event, it is a NodeEnriched
+
+    def take_changed(self) -> set[str]:
+        """Return the Nodes whose event `complete` may return otherwise than before the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def _complete(self, event: NodeEnriched) -> NodeEnriched:
         name = event.node.name
@@ -185,7 +192,7 @@ class InstanceMetadataIndex:
         if facts is not None:
             named = frozenset(find_named_instance(each, facts) for each in self._accounts.values()) - {""}
         before = self._named.pop(name, frozenset())
-        self._completed.pop(name, None)
+        self._forget_completed(name)
         if named:
             self._named[name] = named
         for provider_id in before | named:
@@ -197,4 +204,8 @@ class InstanceMetadataIndex:
                 del self._namers[provider_id]
             if named != before:
                 for other in namers:
-                    self._completed.pop(other, None)
+                    self._forget_completed(other)
+
+    def _forget_completed(self, name: str) -> None:
+        if self._completed.pop(name, None) is not None:
+            self._changed.add(name)

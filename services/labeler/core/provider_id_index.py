@@ -18,6 +18,7 @@ from libs.common.contract.platforms import OUR_SCHEME
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.plan.plan import ClusterConfig, Plan, ProviderIDConflict
 from services.labeler.core.plan.plan_node import withhold_provider_id
 from services.labeler.core.plan.provider_id import find_native_provider_id
@@ -65,11 +66,13 @@ class ProviderIDIndex:
         stream_cache: StreamCache,
         config: Callable[[], ClusterConfig],
         clock: Callable[[], float],
+        instance_metadata: InstanceMetadataIndex,
     ) -> None:
         """`config` returns the current settings; `clock` is monotonic, in seconds."""
         self._stream_cache = stream_cache
         self._config = config
         self._clock = clock
+        self._instance_metadata = instance_metadata
         self.clear()
 
     def clear(self) -> None:
@@ -154,7 +157,7 @@ class ProviderIDIndex:
         return observed is not None and observed.uid == claim.uid
 
     def _derive_changed(self, planned: Node, facts: MachineFacts, planned_key: str) -> None:
-        """Derive the future providerIDs of Nodes whose facts or rules have changed.
+        """Derive the future providerIDs of Nodes whose facts, supplied metadata or rules have changed.
 
         The plan of `planned` has already derived its key from the same facts, unless it is a fallback.
         """
@@ -163,12 +166,15 @@ class ProviderIDIndex:
         if config is not self._rules_of:
             self._rules_of, self._rules = config, select_provider_id_rules(config.rules)
             self._changed = dict.fromkeys(self._joining, self._arrivals) | self._changed
+        for name in self._instance_metadata.take_changed() & self._joining.keys():
+            self._changed.setdefault(name, self._arrivals)
         for name, arrival in self._changed.items():
             event = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
             before = self._joining.get(name)
             self._forget_joining(name)
             if not isinstance(event, NodeEnriched):
                 continue
+            event = self._instance_metadata.complete(event)
             claim = Claim.of(event.node)
             if is_native and claim.uid == planned.uid and event.facts == facts:
                 key = planned_key

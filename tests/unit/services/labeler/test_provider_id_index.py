@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from libs.common.bus.protocol import StreamPosition
+from libs.common.bus.protocol import Message, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Event
+from libs.common.contract.events import Event, NodeEnriched
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeCondition
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.plan.plan import ClusterConfig, ProviderIDConflict
 from services.labeler.core.provider_id_index import SETTLE_SECONDS, ProviderIDIndex, judge_holder
 from tests.builders import (
@@ -24,11 +25,14 @@ from tests.builders import (
     make_unreachable,
 )
 from tests.clocks import ManualClock
+from tests.named_machines import HCLOUD, make_instance_metadata
 from tests.node_plans import compile_one_rule
 
 ID = "vm://c/7"
 SAME_FOR_ALL = compile_one_rule(platformMetadata=f"{{ProviderID: '{ID}'}}")
 BY_INSTANCE = compile_one_rule(platformMetadata="{ProviderID: 'vm://c/{{ .InstanceID }}'}")
+BY_ZONE = compile_one_rule(platformMetadata="{ProviderID: 'vm://c/{{ .Zone }}'}")
+IN_ZONE = "vm://c/fsn1-dc14"
 UUID, OTHER_UUID = "4c4c4544-0042-3510-8056-b7c04f595831", "bf075752-a294-564c-a181-58285d003c17"
 
 
@@ -98,14 +102,19 @@ def test_a_node_keeps_its_provider_id_while_its_own_machine_may_exist(
 class Replica:
     """The index of one replica, which follows the flow."""
 
-    def __init__(self, config: ClusterConfig, *, replaying: bool = False) -> None:
+    def __init__(self, config: ClusterConfig, *, replaying: bool = False, has_account: bool = False) -> None:
         self.clock, self.config = ManualClock(), config
-        self.cache = StreamCache(clock=self.clock, on_message=lambda message: self.index.apply(message.event))
-        self.index = ProviderIDIndex(self.cache, lambda: self.config, self.clock)
+        self.cache = StreamCache(clock=self.clock, on_message=self._on_message)
+        self.metadata = InstanceMetadataIndex({"prod": HCLOUD.provider} if has_account else {})
+        self.index = ProviderIDIndex(self.cache, lambda: self.config, self.clock, self.metadata)
         self._sequence = 0
         self.cache.start_replay(StreamPosition(stream_id=STREAM_ID, last_sequence=0))
         if not replaying:
             self.cache.finish_replay()
+
+    def _on_message(self, message: Message) -> None:
+        self.index.apply(message.event)
+        self.metadata.apply(message.event)
 
     def hear(self, *events: Event) -> None:
         for event in events:
@@ -116,6 +125,28 @@ class Replica:
         for number in numbers:
             node = joining(number)
             self.hear(make_node_observed(node), make_node_enriched(node, facts_of(number, **facts)))
+
+    def join_server(self, number: int) -> NodeEnriched:
+        """A machine joins that names server 471<number>, of which its account has reported nothing yet."""
+        node, ip = joining(number), f"192.0.2.{number}"
+        event = make_node_enriched(node, HCLOUD.make_facts(f"471{number}", node_ip=ip, node_name=node.name))
+        self.hear(make_node_observed(node), event)
+        return event
+
+    def supply(self, number: int) -> None:
+        """Apply what the account reports about that server."""
+        supplied = make_instance_metadata(
+            f"hcloud://471{number}",
+            name=f"web-{number}",
+            node_uid=f"uid-{number}",
+            addresses=(f"192.0.2.{number}",),
+        )
+        self.metadata.apply_metadata(supplied)
+
+    def may_write_supplied(self, event: NodeEnriched, provider_id: str) -> bool:
+        facts = self.metadata.complete(event).facts
+        found = self.index.find_conflict(event.node, facts, provider_id)
+        return found is None or not found.why_withheld
 
     def conflict_of(self, number: int, provider_id: str = ID) -> ProviderIDConflict | None:
         return self.index.find_conflict(joining(number), facts_of(number), provider_id)
@@ -178,6 +209,40 @@ def test_a_node_that_is_gone_or_does_not_answer_any_more_claims_nothing():
     assert not replica.may_write(2)
     replica.hear(make_node_gone(joining(1)))
     assert replica.may_write(2)
+
+
+def test_nodes_that_get_the_same_id_by_what_an_account_supplies_are_compared():
+    replica = Replica(BY_ZONE, has_account=True)
+    first, second = replica.join_server(1), replica.join_server(2)
+    assert replica.may_write_supplied(first, "vm://c/other")  # derives both, without a zone
+    replica.supply(1)
+    replica.supply(2)
+    assert not replica.may_write_supplied(second, IN_ZONE)
+    replica.clock.advance(SETTLE_SECONDS)
+    assert not replica.may_write_supplied(second, IN_ZONE)
+    replica.may_write_supplied(first, IN_ZONE)  # may wait for the write of the second one
+    replica.clock.advance(SETTLE_SECONDS)
+    assert replica.may_write_supplied(first, IN_ZONE)
+
+
+def test_a_machine_that_reports_the_server_of_an_older_node_waits_for_that_node():
+    replica = Replica(ClusterConfig(), has_account=True)
+    replica.join_server(1)
+    replica.supply(1)
+    replica.join(2, platform="hcloud", provider_id="hcloud://4711")
+    assert not replica.may_write(2, "hcloud://4711")
+
+
+def test_what_an_account_no_longer_supplies_is_claimed_no_more():
+    replica = Replica(ClusterConfig(), has_account=True)
+    replica.join_server(1)
+    replica.supply(1)
+    replica.join(2, platform="hcloud", provider_id="hcloud://4711")
+    assert not replica.may_write(2, "hcloud://4711")
+    replica.metadata.clear_metadata()
+    assert replica.may_write(2, "hcloud://4711")
+    replica.supply(1)
+    assert not replica.may_write(2, "hcloud://4711")
 
 
 def test_new_rules_change_which_nodes_will_have_the_same_id():
