@@ -74,9 +74,9 @@ class NodeWriter:
         *,
         now: Callable[[], datetime],
         observe_only: bool,
-        is_foreign: Callable[[str], bool] = lambda name: False,
+        is_excluded: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """`is_foreign` returns whether --cloud-config now excludes the Node of that name: no write then."""
+        """`is_excluded` returns whether --cloud-config now excludes the Node of that name: no write then."""
         self._kube = kube
         self._queue = RequestQueue(_MAX_CONCURRENT_REQUESTS, clock=loop_time)
         self.events = EventRecorder(
@@ -84,12 +84,12 @@ class NodeWriter:
             component=COMPONENT,
             now=now,
             observe_only=observe_only,
-            is_foreign=is_foreign,
+            is_foreign=is_excluded,
             idle_seconds=self._queue.idle_seconds,
             limits=EventLimits(causes=MAX_CAUSES),
         )
         self._own_writes = own_writes
-        self._is_foreign = is_foreign
+        self._is_excluded = is_excluded
         self._now = now
         self._observe_only = observe_only
 
@@ -158,7 +158,7 @@ class NodeWriter:
 
     def _check_not_excluded(self, node: Node) -> None:
         """Check again in the slot, because a slow API server makes writes wait. Raises FenceFailed."""
-        if self._is_foreign(node.name):
+        if self._is_excluded(node.name):
             raise FenceFailed("the --cloud-config file now excludes the Node")
 
     def report(self, node: Node, plan: Plan) -> None:

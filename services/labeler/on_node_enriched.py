@@ -130,7 +130,7 @@ class OnNodeEnriched:
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")
-        if self.flow.cache.is_foreign(message):
+        if self.flow.cache.is_of_another_stream(message):
             await self.flow.wait_for(message)  # afterwards, the cache may follow this stream
         if outdated := self.flow.cache.why_outdated(message):
             return _report_superseded(outdated)

@@ -78,7 +78,7 @@ class LabelerService:
             self._own_writes,
             now=dependencies.now,
             observe_only=observe_only,
-            is_foreign=self._is_foreign,
+            is_excluded=self._is_excluded,
         )
         self._events = nodes.events
         self._decisions = make_decision_publisher(
@@ -202,7 +202,7 @@ class LabelerService:
         self._on_node_enriched.on_rules_changed()
         self._rollout.request("the --cloud-config file has changed")
 
-    def _is_foreign(self, name: str) -> bool:
+    def _is_excluded(self, name: str) -> bool:
         """Return whether --cloud-config now excludes the Node of that name."""
         config = self._config_reloader.current()
         if not config.ownership.is_restricted:

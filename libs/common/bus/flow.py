@@ -126,7 +126,7 @@ class Flow:
         """
         if self.problems():
             await self._wait_for(0)  # afterwards, the cache may follow another stream
-        if not self.cache.is_foreign(message) and not self.cache.has_received(message):
+        if not self.cache.is_of_another_stream(message) and not self.cache.has_received(message):
             await self._wait_for(message.sequence)
         if why := self.problems():  # the connection was lost after that
             raise TemporaryError("nothing can be decided", "; ".join(why))

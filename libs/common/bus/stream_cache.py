@@ -115,7 +115,7 @@ class StreamCache:
         """The stream sequence up to which all messages have been applied; 0 before the first one."""
         return self._sequence
 
-    def is_foreign(self, message: Message) -> bool:
+    def is_of_another_stream(self, message: Message) -> bool:
         """Whether the message was published for another stream than the followed one."""
         event = message.event
         return not isinstance(event, UnreadablePayload) and stream_id_of(event) != self._stream_id
@@ -127,13 +127,13 @@ class StreamCache:
         returns False for messages of the new stream: a decision about them must wait. It also returns False
         for a foreign message that a later one has replaced: the stream does not deliver it again.
         """
-        if not self.is_foreign(message):
+        if not self.is_of_another_stream(message):
             return self._sequence >= message.sequence
         return self._foreign.get(message.subject) == (message.sequence, message.published_at)
 
     def why_outdated(self, message: Message) -> str:
         """Return why another message is the last one about its object; "" if this one is."""
-        if self.is_foreign(message):
+        if self.is_of_another_stream(message):
             return "the message was published for a former stream"
         newest = self.get(message.subject)
         is_last = newest is None or newest.sequence <= message.sequence
@@ -185,7 +185,7 @@ class StreamCache:
         if isinstance(message.event, UnreadablePayload):
             return  # its consumer publishes a dead letter; the cache contains only readable messages
         self._foreign.pop(message.subject, None)
-        if self.is_foreign(message):
+        if self.is_of_another_stream(message):
             # Its publisher does not know yet that the stream was replaced.
             self._foreign[message.subject] = (message.sequence, message.published_at)
             return

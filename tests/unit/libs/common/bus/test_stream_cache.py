@@ -287,7 +287,7 @@ def test_only_a_message_that_the_cache_has_seen_counts_as_one_of_a_former_stream
     foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     cache.apply(make_message(make_snapshot(), sequence=500))
     cache.finish_replay()
-    assert cache.is_foreign(foreign)
+    assert cache.is_of_another_stream(foreign)
     assert not cache.has_received(foreign), "this cache may be the one that follows a former stream"
     cache.apply(foreign)
     assert cache.has_received(foreign)
