@@ -8,6 +8,7 @@ from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Outcome, Unanswered
 
 _OUTCOMES: Final[dict[int, Outcome]] = {401: "unauthorized", 403: "forbidden", 429: "rate_limited"}
+_MAX_SHOWN: Final = 200  # characters of a message
 _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 AnswerT = TypeVar("AnswerT")
@@ -17,6 +18,12 @@ def read_number(response: HttpResponse, header: str) -> int | None:
     """Return the number in a header, None without one."""
     text = response.headers.get(header, "")
     return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def shorten_message(message: str) -> str:
+    """Return the message of a server as one printable line of at most 200 characters, plus an ellipsis."""
+    text = " ".join("".join(each if each.isprintable() else " " for each in message).split())
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def explain_error(response: HttpResponse, detail: str) -> Unanswered:

@@ -6,13 +6,12 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from libs.clouds.balancers import RejectionKind, WriteRejection
-from libs.clouds.error_responses import explain_error, explain_malformed, read_number
+from libs.clouds.error_responses import explain_error, explain_malformed, read_number, shorten_message
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import NotFound, Unanswered
 from libs.common.json_errors import JSON_ERRORS
 
 PER_PAGE: Final = 500
-_MAX_SHOWN: Final = 200
 _BUSY: Final = re.compile(r"is immutable and cannot be updated|Invalid state PENDING_\w+ of")
 _IMMUTABLE: Final = re.compile(r"is immutable|Invalid state \w+ of")
 _LIMIT: Final = re.compile(r"Quota has been met|No more IP addresses|Insufficient", re.IGNORECASE)
@@ -167,7 +166,7 @@ def _read_rejection(response: HttpResponse) -> OpenStackRejection | Unanswered:
     return OpenStackRejection(
         status=response.status,
         kind=_classify(response.status, kind, message),
-        reason=f"HTTP {response.status}: {_shorten(message)}",
+        reason=f"HTTP {response.status}: {shorten_message(message)}",
         retry_after_seconds=read_number(response, "Retry-After"),
         is_immutable=response.status == 409 and _IMMUTABLE.search(message) is not None,
     )
@@ -183,8 +182,3 @@ def _classify(status: int, kind: str, message: str) -> RejectionKind:
     if status in {409, 412} and (kind in _NEUTRON_BUSY or _BUSY.search(message)):
         return "busy"
     return "invalid"
-
-
-def _shorten(message: str) -> str:
-    text = " ".join("".join(each if each.isprintable() else " " for each in message).split())
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -6,14 +6,13 @@ from typing import Final, Literal
 import msgspec
 
 from libs.clouds.balancers import RejectionKind, WriteRejection
-from libs.clouds.error_responses import explain_error, explain_malformed, read_number
+from libs.clouds.error_responses import explain_error, explain_malformed, read_number, shorten_message
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import NotFound, Unanswered
 from libs.clouds.thalassa.balancers.documents import ObjectId
 from libs.clouds.thalassa.responses import ErrorBody
 from libs.common.json_errors import JSON_ERRORS
 
-_MAX_SHOWN: Final = 200
 _LIMIT: Final = re.compile(r"quota|limit (reached|exceeded)", re.IGNORECASE)
 _KINDS: Final[dict[int, RejectionKind]] = {
     401: "unauthorized",
@@ -67,11 +66,6 @@ def _read_rejection(response: HttpResponse) -> WriteRejection | Unanswered:
     is_limit = response.status != 429 and _LIMIT.search(message) is not None
     return WriteRejection(
         kind="limit" if is_limit else kind,
-        reason=f"HTTP {response.status}: {_shorten(message)}",
+        reason=f"HTTP {response.status}: {shorten_message(message)}",
         retry_after_seconds=read_number(response, "Retry-After"),
     )
-
-
-def _shorten(message: str) -> str:
-    text = " ".join("".join(each if each.isprintable() else " " for each in message).split())
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
