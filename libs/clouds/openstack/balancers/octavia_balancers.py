@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -42,17 +42,15 @@ from libs.clouds.openstack.balancers.responses import (
 )
 from libs.clouds.openstack.object_reader import ID, get_object, list_objects
 from libs.clouds.openstack.openstack_api import OpenStackApi
-from libs.clouds.openstack.responses import Service
 
 WRITE_DEADLINE_SECONDS: Final = 30.0
 REQUESTS_PER_MINUTE: Final = 480
 _FIRST_POLL_SECONDS: Final = 0.2
 _POLL_GROWTH: Final = 1.4  # each wait is longer than the one before by this factor
 _MAX_POLL_SECONDS: Final = 3.0
+_SERVICE: Final = "load-balancer"
 _PATH: Final = "/lbaas/loadbalancers"
 _SECTION_PROBLEM: Final = "cloud.conf"
-
-ItemT = TypeVar("ItemT")
 
 
 class OctaviaBalancers:
@@ -139,7 +137,7 @@ class OctaviaBalancers:
         addresses = await self._list_addresses()  # first: an address of a new balancer must not look left
         if isinstance(addresses, Unanswered):
             return addresses
-        balancers = await self._list(_PATH, tags, LoadBalancer)
+        balancers = await list_objects(self._api, _SERVICE, _PATH, tags, LoadBalancer)
         if isinstance(balancers, Unanswered):
             return balancers
         parts = await self._read_parts(tags, balancers, addresses, tags)
@@ -159,7 +157,7 @@ class OctaviaBalancers:
         """Return the balancer with exactly this id, or an address that is left of one."""
         if balancer_id.startswith(REMNANT_PREFIX):
             return await self._get_remnant(balancer_id.removeprefix(REMNANT_PREFIX))
-        found = await self._get(_PATH, balancer_id, LoadBalancer)
+        found = await get_object(self._api, _SERVICE, _PATH, balancer_id, LoadBalancer)
         if not isinstance(found, LoadBalancer):
             return found
         addresses = await self._list_addresses()
@@ -172,7 +170,7 @@ class OctaviaBalancers:
         return parts if isinstance(parts, Unanswered) else plan.build_balancer(parts[0])
 
     async def _get_remnant(self, address_id: str) -> Balancer | NotFound | Unanswered:
-        address = await self._get("/floatingips", address_id, FloatingIp, service="network")
+        address = await get_object(self._api, "network", "/floatingips", address_id, FloatingIp)
         if not isinstance(address, FloatingIp):
             return address
         known = read_description(address.description)
@@ -186,9 +184,9 @@ class OctaviaBalancers:
         tags: Mapping[str, str],
     ) -> list[ObservedBalancer] | Unanswered:
         """Return the balancers with those of their parts that have their tags."""
-        listeners = await self._list("/lbaas/listeners", query, Listener)
-        pools = await self._list("/lbaas/pools", query, Pool)
-        monitors = await self._list("/lbaas/healthmonitors", tags, HealthMonitor)
+        listeners = await list_objects(self._api, _SERVICE, "/lbaas/listeners", query, Listener)
+        pools = await list_objects(self._api, _SERVICE, "/lbaas/pools", query, Pool)
+        monitors = await list_objects(self._api, _SERVICE, "/lbaas/healthmonitors", tags, HealthMonitor)
         if isinstance(listeners, Unanswered):
             return listeners
         if isinstance(pools, Unanswered):
@@ -220,23 +218,13 @@ class OctaviaBalancers:
         known = self._members.get(pool.id)
         if is_listing and known is not None and known[0] == pool:
             return known[1]
-        members = await self._list(f"/lbaas/pools/{pool.id}/members", {}, Member)
+        members = await list_objects(self._api, _SERVICE, f"/lbaas/pools/{pool.id}/members", {}, Member)
         if not isinstance(members, Unanswered):
             self._members[pool.id] = (pool, members)
         return members
 
     async def _list_addresses(self) -> tuple[FloatingIp, ...] | Unanswered:
-        return await self._list("/floatingips", {}, FloatingIp, service="network")
-
-    async def _get(
-        self, path: str, object_id: str, item: type[ItemT], *, service: Service = "load-balancer"
-    ) -> ItemT | NotFound | Unanswered:
-        return await get_object(self._api, service, path, object_id, item)
-
-    async def _list(
-        self, path: str, query: Mapping[str, str], item: type[ItemT], *, service: Service = "load-balancer"
-    ) -> tuple[ItemT, ...] | Unanswered:
-        return await list_objects(self._api, service, path, query, item)
+        return await list_objects(self._api, "network", "/floatingips", {}, FloatingIp)
 
     # ---- writes
 
@@ -325,7 +313,7 @@ class OctaviaBalancers:
 
     async def _explain_immutable(self, balancer_id: str, result: OpenStackRejection) -> WriteRejection:
         """Octavia rejects changes while another one runs, which ends, and in state ERROR, which does not."""
-        found = await self._get(_PATH, balancer_id, LoadBalancer)
+        found = await get_object(self._api, _SERVICE, _PATH, balancer_id, LoadBalancer)
         if not isinstance(found, LoadBalancer) or found.provisioning_status != "ERROR":
             return result
         reason = "the load balancer is in state ERROR: its provider failed; let it fail over, or delete it"
@@ -337,7 +325,7 @@ class OctaviaBalancers:
         wait, status = self._first_poll_seconds, "of unknown state"
         while loop.time() + wait < deadline:
             await asyncio.sleep(wait)
-            found = await self._get(_PATH, balancer_id, LoadBalancer)
+            found = await get_object(self._api, _SERVICE, _PATH, balancer_id, LoadBalancer)
             if isinstance(found, NotFound):
                 return ""
             if isinstance(found, LoadBalancer):
