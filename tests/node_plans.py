@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
+from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.contract.events import Event
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
@@ -15,11 +17,15 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from libs.common.contract.protected_annotation import compute_digest
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node
+from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.rules.compilation import compile_rules
+from services.labeler.core.uninitialized_nodes import UninitializedNode, plan_waiting_node
 from services.labeler.node_writer import Planner
 from tests.builders import NOW
+from tests.clocks import ManualClock
 from tests.in_memory_api import apply_json_patch, apply_status_patch
 
 
@@ -33,6 +39,15 @@ def compile_one_rule(**parts: str) -> ClusterConfig:
     return compile_cluster_config(
         "transformations:\n- name: one\n" + "".join(f"  {k}: {v}\n" for k, v in parts.items())
     )
+
+
+def plan_only_node(
+    waiting: UninitializedNode, node: Node, event: Event | None, config: ClusterConfig, *, at: float
+) -> Plan | None:
+    """The monitor's plan for a waiting Node in a cluster without other Nodes."""
+    clock = ManualClock()
+    index = ProviderIDIndex(StreamCache(clock=clock), lambda: config, clock, InstanceMetadataIndex({}))
+    return plan_waiting_node(waiting, node, event, config, at=at, provider_ids=index)
 
 
 def to_document(node: Node) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def plan_waiting_node(
     config: ClusterConfig,
     *,
     at: float,
-    provider_ids: ProviderIDIndex | None = None,
+    provider_ids: ProviderIDIndex,
 ) -> Plan | None:
     """Return the plan for this Node at that monotonic time; None if nothing is known to prevent one.
 
@@ -141,14 +141,13 @@ def plan_waiting_node(
     return waiting.last_plan[1]
 
 
-def _plan_reported_node(inputs: _PlanInput, provider_ids: ProviderIDIndex | None) -> Plan:
+def _plan_reported_node(inputs: _PlanInput, provider_ids: ProviderIDIndex) -> Plan:
     match inputs.enriched:
         case NodeUnreachable() as enriched:
             return plan_unreachable_node(inputs.node, enriched, inputs.config)
         case NodeEnriched(facts=facts, verified_by=verified_by):
             plan = plan_node(inputs.node, facts, verified_by, inputs.config)
-            if provider_ids is not None:
-                plan = provider_ids.withhold_from(plan, inputs.node, facts)
+            plan = provider_ids.withhold_from(plan, inputs.node, facts)
     if plan.outcome == "initialized" and inputs.failed_write:
         blocker = block(WRITE_FAILED, error=inputs.failed_write)
         return Plan(outcome="blocked", reason=blocker.message, blocker=blocker)

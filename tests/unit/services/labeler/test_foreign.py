@@ -15,7 +15,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Ta
 from services.labeler.core.plan.plan import ClusterConfig, NotOurs, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
 from services.labeler.core.rules.compilation import compile_rules
-from services.labeler.core.uninitialized_nodes import UninitializedNode, plan_waiting_node
+from services.labeler.core.uninitialized_nodes import UninitializedNode
 from tests.builders import (
     FAULT,
     NOW,
@@ -25,6 +25,7 @@ from tests.builders import (
     make_node_enriched,
     make_unreachable,
 )
+from tests.node_plans import plan_only_node
 
 STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
 HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
@@ -150,7 +151,7 @@ def test_a_provider_id_without_the_scheme_is_the_machines_own_on_oracle_only():
 
 def plan_late(node: Node, event: NodeEnriched | NodeUnreachable | None, config: ClusterConfig) -> Plan | None:
     """The monitor's plan for a Node that has waited for an hour."""
-    return plan_waiting_node(UninitializedNode(uid=node.uid, since=0.0), node, event, config, at=3600.0)
+    return plan_only_node(UninitializedNode(uid=node.uid, since=0.0), node, event, config, at=3600.0)
 
 
 # ---- every state
