@@ -72,8 +72,8 @@ class PoolStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     quarantined: int  # blocks of deleted Nodes
 
 
-class QuarantinedBlock(ClaimedBlock, frozen=True, kw_only=True):
-    """A block that ipam does not allocate before `until`."""
+class QuarantinedClaim(ClaimedBlock, frozen=True, kw_only=True):
+    """The claim of a deleted Node, whose block ipam does not allocate before `until`."""
 
     since: datetime
     until: datetime
@@ -95,7 +95,7 @@ class IpamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: NodeCounts
     pools: tuple[PoolStatus, ...]
     pod_cidrs: tuple[PodCidrStatus, ...] = msgspec.field(name="podCIDRs")
-    quarantined: tuple[QuarantinedBlock, ...]
+    quarantined: tuple[QuarantinedClaim, ...]
     conflicts: tuple[ClaimConflict, ...]
 
     @property
@@ -186,9 +186,9 @@ def build_ipam_status(
     )
 
 
-def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> tuple[QuarantinedBlock, ...]:
+def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> tuple[QuarantinedClaim, ...]:
     found = [
-        QuarantinedBlock(
+        QuarantinedClaim(
             block=claim.block,
             node=claim.node,
             uid=claim.uid,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cli.layout import Cell, blank_line, format_field, format_more, format_table
 from cli.lines import Line
-from cli.status.ipam.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
+from cli.status.ipam.ipam_status import IpamStatus, PoolStatus, QuarantinedClaim
 from cli.status.ipam.pod_cidrs import ADVICE, TITLES, ClaimConflict, PodCidrState, PodCidrStatus
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
@@ -52,7 +52,7 @@ def format_ipam_status(found: IpamStatus, *, with_nodes: bool, width: int) -> It
         yield from format_table(("NODE", "POD CIDR", "CLAIM"), rows, width=width)
     if found.quarantined:
         yield blank_line()
-        rows = [_format_quarantined_block(one, found.at) for one in found.quarantined[:_MOST]]
+        rows = [_format_quarantined_claim(one, found.at) for one in found.quarantined[:_MOST]]
         yield from format_table(("QUARANTINED", "NODE", "UNTIL"), rows, width=width)
         yield from format_more(len(found.quarantined), _MOST, indent=0)
     yield blank_line()
@@ -105,7 +105,7 @@ def _format_pod_cidr(one: PodCidrStatus) -> list[Cell]:
     return [one.node, truncate_line(block) or "-", (word, style)]
 
 
-def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Cell]:
+def _format_quarantined_claim(one: QuarantinedClaim, now: datetime) -> list[Cell]:
     seconds = int((one.until - now).total_seconds())
     left = f", in {seconds} s" if seconds < 120 else f", in {seconds // 60} min"
     if seconds <= 0:
