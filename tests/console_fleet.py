@@ -17,13 +17,13 @@ from libs.common.contract.events import (
     KubeServiceObserved,
     Leading,
     NodeEnriched,
-    NodeEvent,
     NodeObserved,
     NodeUnreachable,
     ObservationOrder,
     Pulse,
     Quarantine,
     QuarantinedBlock,
+    RecordedNodeEvent,
 )
 from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
@@ -80,7 +80,7 @@ class ConsoleFleet(ServiceFlow):
         self._version = 100
         self._errors: Counter[tuple[str, str]] = Counter()
         self._quarantine: Quarantine | None = None
-        self._events: list[tuple[str, NodeEvent]] = []
+        self._events: list[tuple[str, RecordedNodeEvent]] = []
 
     async def publish_leading(self) -> None:
         """A leader that stays: its heartbeat is one in time only at its publication."""
@@ -109,7 +109,7 @@ class ConsoleFleet(ServiceFlow):
 
     def record(self, name: str, number: int, reason: str, message: str, *, service: str = "labeler") -> None:
         """Record an Event about a Node, for the next pulse of the service; "Synced" is no warning."""
-        event = NodeEvent(
+        event = RecordedNodeEvent(
             node=name,
             uid=f"uid-{number}",
             component="cloud-node-controller" if service == "labeler" else f"talos-ccm-{service}",
@@ -120,7 +120,7 @@ class ConsoleFleet(ServiceFlow):
         )
         self._events.append((service, event))
 
-    def _take_events(self, service: str) -> tuple[NodeEvent, ...]:
+    def _take_events(self, service: str) -> tuple[RecordedNodeEvent, ...]:
         taken = tuple(event for own, event in self._events if own == service)
         self._events = [each for each in self._events if each[0] != service]
         return taken

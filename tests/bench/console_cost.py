@@ -19,7 +19,7 @@ import click
 
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.clocks import utc_now
-from libs.common.contract.events import MAX_PULSE_EVENTS, PULSE_TTL_SECONDS, NodeEvent, encode
+from libs.common.contract.events import MAX_PULSE_EVENTS, PULSE_TTL_SECONDS, RecordedNodeEvent, encode
 from libs.common.contract.services import CONSOLE, DURABLES, LABELER
 from libs.common.contract.subjects import ALL_SUBJECTS
 from libs.common.observability import metrics
@@ -50,7 +50,7 @@ _CONCURRENCY: Final = 64
 _NO_RESYNC: Final = "--node-status-update-frequency=20m"
 _SERIES: Final = 30
 _SUBJECTS: Final = 5000
-_EVENT: Final = NodeEvent(  # as long as most
+_EVENT: Final = RecordedNodeEvent(  # as long as most
     node="page-0001",
     uid="0b1e6cf5-6d70-4c42-9e2d-7e1c6f3cbb1c",
     component="talos-ccm-labeler",

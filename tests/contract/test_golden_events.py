@@ -120,7 +120,7 @@ SAMPLES: list[events.Event] = [
             ),
         ),
         events=(
-            events.NodeEvent(
+            events.RecordedNodeEvent(
                 node="web-1",
                 uid="uid-1",
                 component="talos-ccm-lifecycle",

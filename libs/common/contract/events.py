@@ -284,7 +284,7 @@ MAX_QUARANTINED_BLOCKS: Final = 100  # in one pulse
 MAX_PULSE_EVENTS: Final = 100
 
 
-class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedNodeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A Kubernetes Event about a Node, as a service has written it."""
 
     node: str
@@ -324,7 +324,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     lag: int = 0  # messages that it follows and has not received yet; durables count their own
     oldest_at: Timestamp | None = None  # no message of `lag` was published before; None during a replay
     quarantine: Quarantine | None = None  # of ipam; None before it has read its claims
-    events: tuple[NodeEvent, ...] = ()  # written since the last pulse, at most MAX_PULSE_EVENTS
+    events: tuple[RecordedNodeEvent, ...] = ()  # written since the last pulse, at most MAX_PULSE_EVENTS
 
 
 class AccountReport(

@@ -4,7 +4,7 @@ from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from libs.common.contract.events import MAX_PULSE_EVENTS, NodeEvent
+from libs.common.contract.events import MAX_PULSE_EVENTS, RecordedNodeEvent
 from libs.common.observability.telemetry import context_field
 
 if TYPE_CHECKING:  # a process without Kubernetes rights does not load the client
@@ -18,7 +18,7 @@ class EventJournal:
     """Keeps the Events of each service apart, in the order in which Kubernetes stored them."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[NodeEvent]] = {}
+        self._waiting: dict[str, deque[RecordedNodeEvent]] = {}
 
     def add(self, event: "ObjectEvent", at: datetime) -> None:
         """Add an Event of the service that runs in this context, if it is about a Node."""
@@ -26,7 +26,7 @@ class EventJournal:
         if about.kind != "Node":
             return
         self._get(str(context_field("service"))).append(
-            NodeEvent(
+            RecordedNodeEvent(
                 node=about.name,
                 uid=about.uid,
                 component=event.component,
@@ -37,14 +37,14 @@ class EventJournal:
             )
         )
 
-    def take(self, service: str) -> tuple[NodeEvent, ...]:
+    def take(self, service: str) -> tuple[RecordedNodeEvent, ...]:
         """Remove and return the oldest Events of a service, at most MAX_PULSE_EVENTS."""
         waiting = self._get(service)
         return tuple(waiting.popleft() for _ in range(min(MAX_PULSE_EVENTS, len(waiting))))
 
-    def put_back(self, service: str, events: tuple[NodeEvent, ...]) -> None:
+    def put_back(self, service: str, events: tuple[RecordedNodeEvent, ...]) -> None:
         """Keep Events for the next pulse, because the publish of this one failed."""
         self._get(service).extendleft(reversed(events))
 
-    def _get(self, service: str) -> deque[NodeEvent]:
+    def _get(self, service: str) -> deque[RecordedNodeEvent]:
         return self._waiting.setdefault(service, deque(maxlen=_MAX_WAITING))

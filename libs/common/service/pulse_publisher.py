@@ -10,8 +10,8 @@ from libs.common.contract.events import (
     MAX_PULSE_PROBLEMS,
     PULSE_TTL_SECONDS,
     EventError,
-    NodeEvent,
     Pulse,
+    RecordedNodeEvent,
 )
 from libs.common.contract.subjects import is_publishable_name
 from libs.common.service.error_counts import count_errors
@@ -59,7 +59,11 @@ async def publish_pulses(
 
 
 def build_pulse(
-    bus: Bus, service: Service, instance: str, problems: tuple[str, ...], events: tuple[NodeEvent, ...] = ()
+    bus: Bus,
+    service: Service,
+    instance: str,
+    problems: tuple[str, ...],
+    events: tuple[RecordedNodeEvent, ...] = (),
 ) -> Pulse:
     """Return the pulse of a service now; `problems` is why it is not ready."""
     lag = bus.lag(service.spec.service)

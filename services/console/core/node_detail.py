@@ -28,7 +28,7 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     is_initialized: bool
     findings: tuple[Finding, ...]
     decisions: list[events.Decided]
-    recorded: tuple[events.NodeEvent, ...]  # Events of our services, newest first
+    recorded: tuple[events.RecordedNodeEvent, ...]  # Events of our services, newest first
     recorded_since: float  # those from before are missing
     requests: list[RequestRow]
     changes: tuple[Change, ...] | None  # since its registration; None = it was initialized before we followed

@@ -95,7 +95,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
     hops: dict[str, float] = {}  # by the key of web/src/hops.tsx
-    recorded: tuple[events.NodeEvent, ...] = ()  # Events, newest first; also of a former Node of this name
+    recorded: tuple[events.RecordedNodeEvent, ...] = ()  # newest first; also of a former Node of this name
     before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
 
     @property
@@ -196,7 +196,7 @@ def apply_decided(record: NodeRecord, decided: events.Decided) -> None:
         record.hops.setdefault(hop, seconds_of(decided.decided_at))
 
 
-def add_event(record: NodeRecord, event: events.NodeEvent) -> None:
+def add_event(record: NodeRecord, event: events.RecordedNodeEvent) -> None:
     """Keep an Event, once: processes share their work, and the stream repeats its last messages."""
     is_same = (event.component, event.reason, event.message)
     others = (each for each in record.recorded if (each.component, each.reason, each.message) != is_same)

@@ -205,7 +205,7 @@ export interface Decided {
   rules?: string[];
 }
 
-export interface NodeEvent {
+export interface RecordedNodeEvent {
   node: string;
   uid: string;
   component: string;
@@ -241,7 +241,7 @@ export interface NodeDetail {
   is_initialized: boolean;
   findings: Finding[];
   decisions: Decided[];
-  recorded: NodeEvent[];
+  recorded: RecordedNodeEvent[];
   recorded_since: number;
   requests: RequestRow[];
   changes: Change[] | null;

@@ -15,10 +15,10 @@ from libs.common.contract.events import (
     Event,
     KubeServiceGone,
     NodeEnriched,
-    NodeEvent,
     ObservationOrder,
     Pulse,
     Quarantine,
+    RecordedNodeEvent,
 )
 from libs.common.contract.fault_texts import FAULT_TEXTS
 from libs.common.contract.kube_service import (
@@ -437,8 +437,8 @@ def test_the_quarantine_is_that_of_the_ipam_process_that_read_the_claims_last_an
     assert build_frame(state).overview.quarantine is None, "the pulses have expired"
 
 
-def make_node_event(**changed: Any) -> NodeEvent:
-    event = NodeEvent(
+def make_node_event(**changed: Any) -> RecordedNodeEvent:
+    event = RecordedNodeEvent(
         node="web-1",
         uid="uid-1",
         component="talos-ccm-labeler",
