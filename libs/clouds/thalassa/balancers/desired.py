@@ -27,8 +27,8 @@ _RANGES: Final = "spec.loadBalancerSourceRanges"
 Invalid = Iterator[tuple[str, InvalidField]]  # each with the part that plans do not change, "" without one
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config file says about load balancers."""
+class FileDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """VPC, subnet and labels of load balancers, from the config file and the account."""
 
     vpc: str = ""
     default_subnet: str = ""
@@ -36,16 +36,18 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""  # why a part of the file cannot be read
 
 
-def read_place(config: ThalassaConfig, vpc: str, default_subnet: str) -> Place:
-    """Return the place; `vpc` and a `default_subnet` of the account win over those of the file."""
+def read_file_defaults(config: ThalassaConfig, vpc: str, default_subnet: str) -> FileDefaults:
+    """Return the defaults; `vpc` and a `default_subnet` of the account win over those of the file."""
     try:
         subnet = msgspec.convert(config.default_subnet or "", str)
         labels = msgspec.convert(config.additional_labels or {}, dict[str, str])
     except msgspec.ValidationError:
-        return Place(vpc=vpc, problem="defaultSubnet has to be a text, additionalLabels a map of texts")
+        return FileDefaults(
+            vpc=vpc, problem="defaultSubnet has to be a text, additionalLabels a map of texts"
+        )
     # labels by which an object is recognized are not the user's
     own = tuple(sorted(remove_labels(labels, NATIVE).items()))
-    return Place(vpc=vpc, default_subnet=default_subnet or subnet, labels=own)
+    return FileDefaults(vpc=vpc, default_subnet=default_subnet or subnet, labels=own)
 
 
 class DesiredGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +80,7 @@ class DesiredBalancer(msgspec.Struct, frozen=True, kw_only=True):
     """A load balancer without targets."""
 
     name: str
-    place: Place
+    defaults: FileDefaults
     annotations: Annotations
     listeners: tuple[DesiredListener, ...]
     subnet: str = ""  # its identity, as soon as it is known
@@ -86,14 +88,14 @@ class DesiredBalancer(msgspec.Struct, frozen=True, kw_only=True):
     may_open_ports: bool = True
 
 
-def read_request(request: BalancerRequest, place: Place) -> ParsedRequest[DesiredBalancer]:
+def read_request(request: BalancerRequest, defaults: FileDefaults) -> ParsedRequest[DesiredBalancer]:
     """Return the desired balancer, without targets."""
     parsed = parse_annotations(request.annotations)
     frozen, invalid = set(parsed.frozen), list(parsed.invalid)
     checks = (
         _check_ports(request, parsed.values),
         _check_sources(request, parsed),
-        _check_values(request, parsed, place),
+        _check_values(request, parsed, defaults),
     )
     for part, field in itertools.chain.from_iterable(checks):
         invalid.append(field)
@@ -101,7 +103,7 @@ def read_request(request: BalancerRequest, place: Place) -> ParsedRequest[Desire
     desired = DesiredBalancer(
         # not the name that cloud-provider gives: Thalassa's own controller takes over what has that
         name=("t" + request.uid.replace("-", ""))[:_MAX_NAME],
-        place=place,
+        defaults=defaults,
         annotations=parsed.values,
         listeners=tuple(_build_listener(port, parsed.values, request) for port in _list_usable(request)),
         frozen=frozenset(frozen),
@@ -114,7 +116,7 @@ def set_subnet(
     parsed: ParsedRequest[DesiredBalancer], network: Network | None
 ) -> ParsedRequest[DesiredBalancer]:
     """Set the identity of the subnet: the named one, or the first. The VPC is None if it is missing."""
-    place, named = parsed.desired.place, get_subnet_name(parsed.desired)
+    defaults, named = parsed.desired.defaults, get_subnet_name(parsed.desired)
     subnets = () if network is None else network.subnets or ()
     found = next((each for each in subnets if not named or named in (each.identity, each.slug)), None)
     if found is not None:
@@ -122,16 +124,16 @@ def set_subnet(
             parsed, desired=msgspec.structs.replace(parsed.desired, subnet=found.identity)
         )
     if network is None:
-        field = InvalidField(field="vpcIdentity", reason=f"there is no VPC {place.vpc}")
+        field = InvalidField(field="vpcIdentity", reason=f"there is no VPC {defaults.vpc}")
     else:
-        field = invalid_annotation("subnet", f"VPC {place.vpc} has no subnet {named}".rstrip())
+        field = invalid_annotation("subnet", f"VPC {defaults.vpc} has no subnet {named}".rstrip())
     desired = msgspec.structs.replace(parsed.desired, may_open_ports=False)
     return msgspec.structs.replace(parsed, invalid=(*parsed.invalid, field), desired=desired)
 
 
 def get_subnet_name(desired: DesiredBalancer) -> str:
     """Return the identity or slug of the subnet that is named; "" selects the first one."""
-    return desired.annotations.subnet or desired.place.default_subnet
+    return desired.annotations.subnet or desired.defaults.default_subnet
 
 
 # ---- invalid fields
@@ -173,11 +175,11 @@ def _check_sources(request: BalancerRequest, parsed: ParsedAnnotations) -> Inval
         yield "sources", InvalidField(field=_RANGES, reason=f"it is not {error}")
 
 
-def _check_values(request: BalancerRequest, parsed: ParsedAnnotations, place: Place) -> Invalid:
+def _check_values(request: BalancerRequest, parsed: ParsedAnnotations, defaults: FileDefaults) -> Invalid:
     values = parsed.values
-    if place.problem:
-        yield "", InvalidField(field="config file", reason=place.problem)
-    elif not place.vpc:
+    if defaults.problem:
+        yield "", InvalidField(field="config file", reason=defaults.problem)
+    elif not defaults.vpc:
         yield "", InvalidField(field="vpcIdentity", reason="the config file names no VPC")
     has_port = values.health_check_port or request.health_check_node_port or "health_check" in parsed.frozen
     if values.health_check_enabled and not has_port:

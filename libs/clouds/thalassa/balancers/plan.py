@@ -100,7 +100,7 @@ def build_creation(desired: DesiredBalancer, owner: Owner) -> Mapping[str, objec
     return {
         "name": desired.name,
         "description": "",
-        "labels": dict(desired.place.labels) | build_labels(owner),
+        "labels": dict(desired.defaults.labels) | build_labels(owner),
         "subnet": desired.subnet,
         "internalLoadbalancer": values.internal,
         "deleteProtection": False,
@@ -318,8 +318,8 @@ def _plan_groups(desired: DesiredBalancer, observed: ObservedBalancer, owner: Ow
             if _differs(document, now):
                 yield _send("PUT", f"{GROUPS}/{group.identity}", document)
         elif desired.may_open_ports or wanted.port in present:
-            labels = dict(desired.place.labels) | build_labels(owner) | {PORT: wanted.key}
-            named = {"name": f"{desired.name}-{wanted.key}", "labels": labels, "vpc": desired.place.vpc}
+            labels = dict(desired.defaults.labels) | build_labels(owner) | {PORT: wanted.key}
+            named = {"name": f"{desired.name}-{wanted.key}", "labels": labels, "vpc": desired.defaults.vpc}
             yield _send("POST", GROUPS, document | named)
 
 

@@ -23,9 +23,9 @@ from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.clouds.thalassa.balancers import plan
 from libs.clouds.thalassa.balancers.desired import (
     DesiredBalancer,
-    Place,
+    FileDefaults,
     get_subnet_name,
-    read_place,
+    read_file_defaults,
     read_request,
     set_subnet,
 )
@@ -87,9 +87,9 @@ class ThalassaBalancers:
         """Return the desired balancer without targets."""
         config = self._api.read_config()
         if isinstance(config, Unanswered):
-            return read_request(request, Place(problem=config.reason))
-        place = read_place(config, self._api.find_vpc(config), self._default_subnet)
-        return read_request(request, place)
+            return read_request(request, FileDefaults(problem=config.reason))
+        defaults = read_file_defaults(config, self._api.find_vpc(config), self._default_subnet)
+        return read_request(request, defaults)
 
     def plan_changes(
         self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
@@ -122,7 +122,7 @@ class ThalassaBalancers:
         self, parsed: ParsedRequest[DesiredBalancer]
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
         """Set the identity of the subnet; a found one is not requested again."""
-        vpc = parsed.desired.place.vpc
+        vpc = parsed.desired.defaults.vpc
         key = (self.credential.generation, vpc, get_subnet_name(parsed.desired))
         if not vpc:
             return parsed

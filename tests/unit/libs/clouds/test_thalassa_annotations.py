@@ -8,12 +8,17 @@ import pytest
 
 from libs.clouds.balancers import BalancerRequest, ParsedRequest, Port
 from libs.clouds.thalassa.balancers.annotations import PREFIX, ROWS, parse_annotations
-from libs.clouds.thalassa.balancers.desired import DesiredBalancer, Place, read_place, read_request
+from libs.clouds.thalassa.balancers.desired import (
+    DesiredBalancer,
+    FileDefaults,
+    read_file_defaults,
+    read_request,
+)
 from libs.clouds.thalassa.balancers.documents import HealthCheck
 from libs.clouds.thalassa.config_file import ThalassaConfig, read_config
 
 ROOT = Path(__file__).parents[4]
-PLACE = Place(vpc="vpc-1")
+FILE_DEFAULTS = FileDefaults(vpc="vpc-1")
 HTTP = Port(name="http", protocol="TCP", port=80, node_port=30080)
 HTTPS = Port(name="https", protocol="TCP", port=443, node_port=30443)
 ACL, OTHER = "192.0.2.0/24", "198.51.100.0/24"
@@ -27,14 +32,14 @@ cloudCredentials: {personalAccessToken: t}
 def read(
     annotations: dict[str, str] | None = None,
     ports: tuple[Port, ...] = (HTTP, HTTPS),
-    place: Place = PLACE,
+    defaults: FileDefaults = FILE_DEFAULTS,
     **fields: Any,
 ) -> ParsedRequest[DesiredBalancer]:
     given = {PREFIX + name: text for name, text in (annotations or {}).items()}
     request = BalancerRequest(
         namespace="default", name="web", uid="5c1a-7b", annotations=given, ports=ports, **fields
     )
-    return read_request(request, place)
+    return read_request(request, defaults)
 
 
 def reasons(parsed: ParsedRequest[DesiredBalancer]) -> list[str]:
@@ -207,9 +212,9 @@ def test_the_file_of_the_native_controller_names_vpc_subnet_and_labels():
     file = CONFIG + "defaultSubnet: nodes\nadditionalLabels: {cost: web}\nloadBalancer: {enabled: true}\n"
     config = read_config(file, endpoint="e")
     assert isinstance(config, ThalassaConfig)
-    place = read_place(config, config.vpc_identity, "")
-    assert place == Place(vpc="vpc-1", default_subnet="nodes", labels=(("cost", "web"),))
-    assert read_place(config, "vpc-2", "edge").default_subnet == "edge"
+    defaults = read_file_defaults(config, config.vpc_identity, "")
+    assert defaults == FileDefaults(vpc="vpc-1", default_subnet="nodes", labels=(("cost", "web"),))
+    assert read_file_defaults(config, "vpc-2", "edge").default_subnet == "edge"
 
 
 @pytest.mark.parametrize(
@@ -218,12 +223,12 @@ def test_the_file_of_the_native_controller_names_vpc_subnet_and_labels():
 def test_a_line_that_is_no_subnet_or_label_blocks_load_balancers_and_no_queries(line: str):
     config = read_config(CONFIG + line, endpoint="e")
     assert isinstance(config, ThalassaConfig)
-    parsed = read(place=read_place(config, config.vpc_identity, ""))
+    parsed = read(defaults=read_file_defaults(config, config.vpc_identity, ""))
     assert [each.field for each in parsed.invalid] == ["config file"]
 
 
 def test_a_file_without_a_vpc_blocks():
-    assert [each.field for each in read(place=Place()).invalid] == ["vpcIdentity"]
+    assert [each.field for each in read(defaults=FileDefaults()).invalid] == ["vpcIdentity"]
 
 
 def test_the_page_has_every_annotation():

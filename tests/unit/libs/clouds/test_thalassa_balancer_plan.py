@@ -6,7 +6,7 @@ import msgspec
 
 from libs.clouds.balancers import Balancer, BalancerRequest, Ingress, Owner, Port, Target
 from libs.clouds.thalassa.balancers.annotations import PREFIX
-from libs.clouds.thalassa.balancers.desired import DesiredBalancer, Place, read_request
+from libs.clouds.thalassa.balancers.desired import DesiredBalancer, FileDefaults, read_request
 from libs.clouds.thalassa.balancers.documents import (
     HealthCheck,
     ObservedBalancer,
@@ -34,7 +34,7 @@ def desire(*numbers: int, fields: Any = None, **annotations: str) -> DesiredBala
     request = BalancerRequest(
         namespace="default", name="web", uid="u", annotations=given, ports=ports, **(fields or {})
     )
-    parsed = read_request(request, Place(vpc="vpc-1"))
+    parsed = read_request(request, FileDefaults(vpc="vpc-1"))
     return msgspec.structs.replace(parsed.desired, subnet="subnet-1")
 
 
@@ -146,7 +146,7 @@ def test_a_port_that_is_there_twice_closes_nothing():
         Port(name="b", protocol="UDP", port=80, node_port=30081),
     )
     request = BalancerRequest(namespace="default", name="web", uid="u", annotations={}, ports=ports)
-    desired = read_request(request, Place(vpc="vpc-1")).desired
+    desired = read_request(request, FileDefaults(vpc="vpc-1")).desired
     balancer = observe(listeners=(make_listener(), make_listener(22, "tg-22")), groups=(make_group(),))
     assert plan_changes(desired, (), balancer) == ()
 
