@@ -313,13 +313,9 @@ class ConsoleState:
         oldest = now - MAX_MESSAGE_AGE.total_seconds()
         for key in [key for key, letter in self._dead.items() if seconds_of(letter.at) < oldest]:
             del self._dead[key]
-        counts = self._count_states()
-        self._history.advance(
-            now,
-            stuck=counts["stuck"],
-            unreachable=sum(1 for record in self._nodes.values() if record.fault is not None),
-            dead=len(self._dead),
-        )
+        stuck = self._count_states()["stuck"]
+        unreachable = sum(1 for record in self._nodes.values() if record.fault is not None)
+        self._history.advance(now, stuck=stuck, unreachable=unreachable, dead=len(self._dead))
 
     # ---- what clients get
 
@@ -371,7 +367,7 @@ class ConsoleState:
         decisions = sorted(record.decisions.values(), key=lambda each: each.decided_at, reverse=True)
         return NodeDetail(
             row=record.row,
-            hops=record.hops,
+            hops=dict(record.hops.items()),
             is_initialized=record.is_initialized,
             findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
             decisions=decisions,

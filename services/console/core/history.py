@@ -46,7 +46,7 @@ class History:
         self._totals["joined"] += 1
         self._latencies.append(max(0.0, seconds))
 
-    def advance(self, now: float, **gauges: int) -> None:
+    def advance(self, now: float, *, stuck: int, unreachable: int, dead: int) -> None:
         """Add a sample for the rates; finish the current step, with these gauges, once its time is over."""
         self._samples.append((now, self._totals.copy()))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
@@ -63,7 +63,9 @@ class History:
                 joined=counts["joined"],
                 p50=_find_percentile(latencies, 0.5),
                 p99=_find_percentile(latencies, 0.99),
-                **gauges,
+                stuck=stuck,
+                unreachable=unreachable,
+                dead=dead,
             )
         )
         self._before, self._latencies = self._totals.copy(), []

@@ -21,6 +21,10 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.services import IPAM, LABELER
 
+HopName = Literal[  # the keys of web/src/hops.tsx
+    "registered", "observed", "queried", "enriched", "initialized", "untainted", "allocated", "ready",
+    "requested", "approved", "issued",
+]  # fmt: skip
 NodeState = Literal["stuck", "joining", "ready", "foreign"]
 RequestState = Literal["pending", "denied", "failed", "approved", "issued"]  # of its certificate
 InstanceState = Literal["exists", "off", "gone", "unknown"]
@@ -28,7 +32,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 _PLATFORM_LABEL: Final = "node.cloudprovider.kubernetes.io/platform"
-_HOP_OF_OUTCOME: Final[dict[tuple[str, str], str]] = {
+_HOP_OF_OUTCOME: Final[dict[tuple[str, str], HopName]] = {
     (LABELER.service, "initialized"): "initialized",
     (IPAM.service, "allocated"): "allocated",
 }
@@ -94,7 +98,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     instance_record: InstanceRecord | None = None  # that an account has shown its instance alive
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
-    hops: dict[str, float] = {}  # by the key of web/src/hops.tsx
+    hops: dict[HopName, float] = {}
     recorded: tuple[events.RecordedNodeEvent, ...] = ()  # newest first; also of a former Node of this name
     before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
 
