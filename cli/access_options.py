@@ -48,10 +48,17 @@ def parse_seconds(text: str) -> float:
         raise click.BadParameter(f"{text!r} is not {error}") from None
 
 
-def service_flag(service: str, name: str, metavar: str, *, help_text: str = "") -> Option:
-    """Return the option with the value of a service's flag of that name; "" = not given."""
+def service_flag(
+    service: str, name: str, metavar: str, *, help_text: str = "", bare_value: str | None = None
+) -> Option:
+    """Return the option with the value of a service's flag of that name; "" = not given.
+
+    `bare_value` is the value of an option without one; None = the option needs a value.
+    """
     text = f"Value of the same flag of {service}. {help_text}Default: that of the running {service}."
-    return click.option(f"--{name}", metavar=metavar, default="", help=text)
+    # click takes an option without a value as soon as it has any flag_value, also None
+    bare: dict[str, Any] = {} if bare_value is None else {"is_flag": False, "flag_value": bare_value}
+    return click.option(f"--{name}", metavar=metavar, default="", help=text, **bare)
 
 
 def pop_flags(values: dict[str, Any], names: tuple[str, ...], kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -134,7 +134,13 @@ def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
 @access_options.CHART_OPTIONS
 @access_options.LEASE_OPTIONS
 @access_options.TALOS_OPTIONS
-@access_options.service_flag("lifecycle", "delete-preempted-gcp-spot", "true|false")
+@access_options.service_flag(
+    "lifecycle",
+    "delete-preempted-gcp-spot",
+    "[true|false]",
+    help_text="After NAME, the flag without a value is true. ",
+    bare_value="true",
+)
 @access_options.service_flag("lifecycle", "lifecycle-not-ready-time", "DURATION")
 @access_options.service_flag("lifecycle", "lifecycle-evidence-time", "DURATION")
 @access_options.service_flag("lifecycle", "lifecycle-start-grace", "DURATION")

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from typing import Any, Final
 
+import click
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -15,6 +16,7 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.pods import Pod
 from cli.cluster.running_settings import find_container, read_service_settings
+from cli.explain.command import node as explain_node_command
 from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
@@ -433,3 +435,23 @@ def test_the_terms_are_those_of_the_running_lifecycle_unless_others_are_given():
     assert read((labeler, pod("services", short))) == 300, "no lifecycle runs"
     assert read((separate,), "1m") == 60
     assert read((pod("services.lifecycle", "--lifecycle-not-ready-time=soon"),)) == 300, "it cannot start"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["web-1"], ""),
+        (["web-1", "--delete-preempted-gcp-spot"], "true"),
+        (["--delete-preempted-gcp-spot=false", "web-1"], "false"),
+        (["web-1", "--delete-preempted-gcp-spot", "false", "-o", "json"], "false"),
+    ],
+)
+def test_the_flag_for_spot_machines_is_true_without_a_value(arguments: list[str], value: str):
+    context = explain_node_command.make_context("node", arguments)
+    assert context.params["delete_preempted_gcp_spot"] == value
+    assert context.params["name"] == "web-1"
+
+
+def test_a_flag_of_a_service_that_is_not_boolean_needs_a_value():
+    with pytest.raises(click.UsageError, match="requires an argument"):
+        explain_node_command.make_context("node", ["web-1", "--lifecycle-start-grace"])
