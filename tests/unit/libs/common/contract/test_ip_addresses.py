@@ -15,6 +15,7 @@ from libs.common.contract.ip_addresses import (
     InvalidNodeIP,
     canonical_ip,
     format_ip,
+    list_node_ips,
     parse_interface_ip,
     parse_ip,
     parse_node_ips,
@@ -215,3 +216,19 @@ def test_the_samples_and_the_page_follow_the_table():
     advice = "run `make render-samples`, look at the difference, and commit it"
     assert SAMPLES.read_text() == render_samples(), advice
     assert PAGE.read_text() == render_platforms_page(PAGE.read_text()), advice
+
+
+@pytest.mark.parametrize(
+    ("annotation", "ips"),
+    [
+        ("", []),
+        ("10.0.0.5", ["10.0.0.5"]),
+        ("fd00::5, 10.0.0.5", ["fd00::5", "10.0.0.5"]),
+        ("10.0.0.5,10.0.0.6", []),  # two of one family
+        ("10.0.0.5,127.0.0.1", []),  # one invalid entry makes all invalid
+        ("10.0.0.5,web-1", []),
+        ("9" * 200, []),
+    ],
+)
+def test_an_annotation_lists_its_addresses_in_order_or_none(annotation: str, ips: list[str]):
+    assert [str(each) for each in list_node_ips(annotation)] == ips
