@@ -563,11 +563,23 @@ async def test_a_listing_is_by_one_credential(client: Client, account: ThalassaA
     assert len(await client.listing()) == 1
 
 
-async def test_listeners_without_their_target_groups_are_listed(client: Client):
+@pytest.mark.parametrize("field", ["targetGroup", "allowedSources"])
+async def test_listeners_without_one_of_their_fields_are_listed(client: Client, field: str):
     balancer_id = await client.create()
-    await client.converge(balancer_id, await client.desire())
-    client.sim.shows_groups = False
-    assert client.ours.plan_changes(await client.desire(), (), await client.get(balancer_id)) == ()
+    desired = await client.desire(acl_allowed_sources=ACL)
+    await client.converge(balancer_id, desired)
+    client.sim.hidden_fields = (field,)
+    assert client.ours.plan_changes(desired, (), await client.get(balancer_id)) == ()
+
+
+async def test_an_unreadable_acl_keeps_a_restriction_that_the_load_balancer_does_not_show(client: Client):
+    balancer_id = await client.create()
+    await client.converge(balancer_id, await client.desire(acl_allowed_sources=ACL))
+    client.sim.hidden_fields = ("allowedSources",)
+    parsed = await client.parse(acl_allowed_sources="office", idle_connection_timeout="60")
+    await client.converge(balancer_id, parsed.desired)
+    [listener] = client.listeners
+    assert (listener["allowedSources"], listener["connectionIdleTimeout"]) == ([ACL], 60)
 
 
 async def test_an_attachment_without_a_target_is_no_answer(client: Client):

@@ -187,7 +187,7 @@ def _plan_closed_ports(desired: DesiredBalancer, observed: ObservedBalancer) -> 
 
 def _plan_listeners(desired: DesiredBalancer, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
     """Change the settings of ports that exist, above all their ACLs: each keeps its target group for now."""
-    present = {each.port: each for each in observed.listeners}
+    present = _map_changeable(desired, observed)
     for wanted in desired.listeners:
         if (listener := present.get(wanted.port)) is not None:
             now = _read_listener(listener)
@@ -200,7 +200,7 @@ def _plan_listeners(desired: DesiredBalancer, observed: ObservedBalancer, owner:
 
 def _plan_moves(desired: DesiredBalancer, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
     """Move a port whose protocol changes, or that is taken over, to its own target group."""
-    present = {each.port: each for each in observed.listeners}
+    present = _map_changeable(desired, observed)
     for wanted in desired.listeners:
         listener, group = present.get(wanted.port), _find_group(wanted, observed)
         if listener is not None and group is not None and _is_ready(wanted, group):
@@ -209,6 +209,16 @@ def _plan_moves(desired: DesiredBalancer, observed: ObservedBalancer, owner: Own
                 document = _build_listener(wanted, group.identity, owner)
                 document |= _keep(now, _LISTENER_PARTS, desired)
                 yield _send("PUT", _get_path(observed, listener), document)
+
+
+def _map_changeable(desired: DesiredBalancer, observed: ObservedBalancer) -> dict[int, Listener]:
+    """Return the listeners by port, without those whose ACL must stay and is not known."""
+    keeps_sources = "sources" in desired.frozen
+    return {
+        each.port: each
+        for each in observed.listeners
+        if each.allowed_sources is not None or not keeps_sources
+    }
 
 
 def _plan_new_listeners(

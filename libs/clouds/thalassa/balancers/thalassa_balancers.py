@@ -221,7 +221,7 @@ class ThalassaBalancers:
     ) -> tuple[Listener, ...] | Unanswered:
         """Return the listeners; before a write, none is believed only if their own list has none."""
         embedded = balancer.listeners
-        if embedded is not None and all(each.target_group for each in embedded) and (embedded or is_listing):
+        if embedded is not None and all(map(_is_complete, embedded)) and (embedded or is_listing):
             return embedded
         return await self._api.list_items(f"{BALANCERS}/{balancer.identity}/listeners", {}, Listener)
 
@@ -305,6 +305,10 @@ def _is_of(balancer: LoadBalancer, cluster_uid: str) -> bool:
     """Whether it is of the cluster: the API may ignore the filter."""
     owner = read_owner(balancer.labels)
     return owner is not None and owner.cluster_uid == cluster_uid
+
+
+def _is_complete(listener: Listener) -> bool:
+    return listener.target_group is not None and listener.allowed_sources is not None
 
 
 def _has_targets(group: TargetGroup) -> bool:

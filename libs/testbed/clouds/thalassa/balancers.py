@@ -43,7 +43,7 @@ class SimBalancers:
         self.delete_seconds = 0.0  # from a deletion until it is gone
         self.quota = 100
         self.shows_parts = True  # whether lists have listeners and attachments, which are null otherwise
-        self.shows_groups = True  # whether listeners of a load balancer have their target groups
+        self.hidden_fields: tuple[str, ...] = ()  # of listeners, which are null in their load balancer
         self.groups = SimTargetGroups(organisation)
         self._organisation = organisation
         self._now = now
@@ -65,7 +65,7 @@ class SimBalancers:
         """Return an object as the API sends it: with one level of what belongs to it."""
         hides = is_list and not self.shows_parts
         if kind == BALANCERS:
-            bare = {} if self.shows_groups else {"targetGroup": None}
+            bare = dict.fromkeys(self.hidden_fields)
             listeners = None if hides else [each | bare for each in self.list_listeners(found)]
             own = {"loadbalancerListeners": listeners}
         elif kind == GROUPS:

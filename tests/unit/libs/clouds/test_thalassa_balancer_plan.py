@@ -114,6 +114,16 @@ def test_an_unreadable_acl_keeps_the_restriction_of_an_open_port():
     assert (body["allowedSources"], body["maxConnections"]) == ([ACL], 10_000)
 
 
+def test_an_unreadable_acl_changes_no_port_whose_restriction_is_not_shown():
+    desired = desire(acl_allowed_sources="office", idle_connection_timeout="60")
+    for groups in ((), (make_group(80),)):
+        listener = make_listener(group="tg-native", allowedSources=None)
+        planned = show(plan_changes(desired, (), observe(listeners=(listener,), groups=groups)))
+        assert [each for each in planned if "listeners" in each] == []
+    known = observe(listeners=(make_listener(allowedSources=[]),), groups=(make_group(80),))
+    assert show(plan_changes(desired, (), known)) == ["PUT loadbalancers/lb-1/listeners/listener-80"]
+
+
 def test_an_invalid_field_opens_no_port_and_changes_its_own_field_only():
     group = make_group(loadbalancingPolicy="MAGLEV", enableProxyProtocol=False)
     balancer = observe(listeners=(make_listener(),), groups=(group,))
