@@ -127,10 +127,10 @@ def _end_listed(view: View, record: BalancerRecord | None) -> AnyStep | None:
             return _end_found(view, found)
         return list_again(view, listing) if isinstance(found, Balancer | NotFound) else found
     step = None if record is None else prove_unsettled_create(view, record, listing)
-    return step or _prove_unsettled_changes(view, record, listing)
+    return step or prove_unsettled_changes(view, record, listing)
 
 
-def _prove_unsettled_changes(view: View, record: BalancerRecord | None, listing: Listing) -> AnyStep | None:
+def prove_unsettled_changes(view: View, record: BalancerRecord | None, listing: Listing) -> AnyStep | None:
     """Return the next step until a listing proves that no late change leaves anything of ours; then None.
 
     It could create a part that outlives its balancer, or tag a prepared one that has no tags yet.

@@ -48,7 +48,14 @@ from services.cloud.core.balancers.plan_adoption import (
     plan_hand_back,
     plan_use,
 )
-from services.cloud.core.balancers.plan_end import end_tagged, list_again, plan_end, plan_lost, plan_removal
+from services.cloud.core.balancers.plan_end import (
+    end_tagged,
+    list_again,
+    plan_end,
+    plan_lost,
+    plan_removal,
+    prove_unsettled_changes,
+)
 from services.cloud.core.balancers.step_parts import (
     FOREIGN_ADDRESSES,
     AnyStep,
@@ -134,13 +141,26 @@ def _plan_new(view: View, record: BalancerRecord | None, listing: Listing) -> An
         return WriteStatus(ingress=(), condition=find_condition(view.service))
     create = _plan_create(view)
     if record is not None and isinstance(create, Wait) and isinstance(create.reason, InvalidFields):
-        return ReleaseService()  # nothing is there: what the record names needs no more questions
+        return _plan_invalid(view, record, listing, create)
     if not isinstance(create, CreateBalancer):
         return create
     if view.memory.build_after is not None and view.now < view.memory.build_after:
         return Wait(view.memory.build_after, BuildsFailed(view.memory.failed_builds))
     deadline = view.now + timedelta(seconds=view.write_seconds) + _RESERVE
     return RecordBalancer(build_record(view, create_deadline=deadline))
+
+
+def _plan_invalid(view: View, record: BalancerRecord, listing: Listing, invalid: Wait) -> AnyStep:
+    """Release a Service that gets no balancer, once a listing proves that nothing of ours is left.
+
+    A remnant is paid for, and without the record nothing ends it.
+    """
+    if list_own(view, listing):
+        return invalid
+    unsettled = prove_unsettled_changes(view, record, listing)
+    if isinstance(unsettled, Wait):
+        return replace(invalid, until=unsettled.until)
+    return unsettled or ReleaseService()
 
 
 def _may_create(view: View, record: BalancerRecord) -> bool:

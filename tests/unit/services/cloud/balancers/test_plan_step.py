@@ -1207,6 +1207,25 @@ def test_a_service_ends_when_no_late_change_can_leave_a_part_behind():
     assert plan_step(replace(leader, planner=VersionPlanner())) == ReleaseService()
 
 
+def test_a_service_that_gets_no_balancer_keeps_its_record_until_nothing_of_the_former_one_is_left():
+    reason = InvalidFields(make_invalid().invalid)
+    told = BlockedCondition(reason=reason.condition_reason, message=reason.explain())
+    view = make_view(
+        make_recorded(ingress=(), condition=told),
+        MISSING,
+        memory=Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)})),
+        parsed=make_invalid(),
+        planner=_OutlivingParts(),
+        listing=make_listing(make_balancer("address/1", is_remnant=True)),
+    )
+    assert plan_step(view) == Wait(None, reason)
+    gone = replace(view, listing=EMPTY)
+    assert plan_step(gone) == ReleaseService()
+    leader = replace(gone, memory=replace(view.memory, led_since=at(-5)))
+    assert plan_step(leader) == Wait(at(55), reason)  # a change of the former leader may leave a part
+    assert plan_step(replace(leader, now=at(55))) == ListBalancers()
+
+
 def test_a_service_ends_when_no_late_change_can_tag_its_prepared_balancer():
     prepared = make_lookup("1", make_balancer(owner=None))
     lost = remember_write(
