@@ -104,7 +104,7 @@ class Process:
             endpoint=world.cloud.endpoint,
             now=world.now,
         )
-        self._clients = ADAPTERS[world.provider](options, {}, "")
+        self._clients = ADAPTERS[world.provider](options, {}, None)
         assert self._clients.balancers is not None
         parse = self._clients.instances.parse_provider_id
         rules = TargetRules(parse_provider_id=parse, needs_ipv4=self._clients.needs_ipv4)
