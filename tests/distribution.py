@@ -12,6 +12,8 @@ from xdist.workermanage import WorkerController
 _LONGEST: Final = (
     "real_openstack/test_octavia_balancers",
     "real_openstack/test_octavia_flow",
+    "real_openstack/test_neutron_routes",
+    "real_openstack/test_neutron_flow",
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
     "integration/test_lifecycle_kubernetes",
@@ -55,13 +57,14 @@ _SUITES: Final = (
 _TESTS: Final = Path(__file__).parent
 _FROM_THE_END: Final = 2  # of three workers; the third, so that two workers both begin with the first files
 # Files that one worker runs, because they share what takes long to make: the API servers of
-# tests/contract/conftest.py, real and simulated; Octavia and Neutron; and the syntax trees of
+# tests/contract/conftest.py, real and simulated; Neutron and Octavia; and the syntax trees of
 # tests/architecture/sources.py.
 _TOGETHER: Final = {
     "tests/contract/test_kube_": "API servers",
     "tests/contract/test_interface": "sources",
     "tests/architecture/": "sources",
-    "tests/real_openstack/": "Octavia",
+    "tests/real_openstack/test_octavia_": "Octavia",
+    "tests/real_openstack/test_neutron_": "Neutron",
 }
 
 
