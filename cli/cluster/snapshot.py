@@ -65,12 +65,24 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unavailable_parts(self) -> tuple[str, ...]:
         """Return the parts that a command has asked for and that could not be read, with the reason."""
-        parts = ((name, getattr(self, field)) for field, name in _PART_NAMES.items())
+        return self.list_unavailable_parts(*_PART_NAMES)
+
+    def list_unavailable_parts(self, *fields: str) -> tuple[str, ...]:
+        """Return those of these parts that could not be read, with the reason."""
+        parts = ((_PART_NAMES[field], getattr(self, field)) for field in fields)
         return tuple(
             f"{name}: {part.reason}"
             for name, part in parts
             if isinstance(part, Unavailable) and part is not NOT_QUERIED
         )
+
+    @property
+    def flow_problem(self) -> str:
+        """Return why the flow could not be read; "" if it was, or if it has no messages to read."""
+        if not isinstance(self.flow, FlowUnavailable) or self.is_all_in_one:
+            return ""
+        reason = self.flow.reason
+        return reason if reason.startswith("NATS") else f"NATS: {reason}"
 
     @property
     def is_all_in_one(self) -> bool:

@@ -9,7 +9,7 @@ from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
 from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, LastMessage, StreamSnapshot
+from cli.inside.flow_snapshot import FlowSnapshot, LastMessage, StreamSnapshot
 from cli.layout import format_names
 from cli.status.clouds import AccountStatus, BlockedBalancer, list_blocked_balancers, summarize_accounts
 from cli.status.components import (
@@ -138,9 +138,8 @@ def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
 
 
 def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:
-    if isinstance(snapshot.flow, FlowUnavailable) and not snapshot.is_all_in_one:
-        reason = snapshot.flow.reason
-        yield reason if reason.startswith("NATS") else f"NATS: {reason}"
+    if snapshot.flow_problem:
+        yield snapshot.flow_problem
     yield from snapshot.unavailable_parts
 
 

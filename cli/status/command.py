@@ -100,8 +100,10 @@ def ipam(*, with_nodes: bool, cloud_config: Path | None, output: str, **source: 
     conflicts.
 
     The command lists all Nodes and the claims of ipam (ConfigMaps
-    kube-node-lease/talos-ccm-pod-cidrs-*). Without pools in the file and without --cluster-cidr, the pod
-    networks are those that metadata has read from Talos. Nothing is changed.
+    kube-node-lease/talos-ccm-pod-cidrs-*). It reads the flags of ipam from the pods of the chart, and the
+    file from the chart's ConfigMap. Without pools in the file and without --cluster-cidr, the pod networks
+    are those that metadata has read from Talos: the command reads them from NATS in the watcher's pod.
+    Parts that cannot be read are listed as unavailable. Nothing is changed.
 
     \b
     Exit status:

@@ -97,6 +97,7 @@ class IpamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod_cidrs: tuple[PodCidrStatus, ...] = msgspec.field(name="podCIDRs")
     quarantined: tuple[QuarantinedClaim, ...]
     conflicts: tuple[ClaimConflict, ...]
+    unavailable: tuple[str, ...] = ()  # where settings or networks could not be read: defaults replace them
 
     @property
     def are_pools_known(self) -> bool:
@@ -119,10 +120,12 @@ def assess_pod_cidrs(
 
     Without pools and --cluster-cidr, the networks are those that metadata published. Raises ValueError.
     """
+    parts = ("pods",) if file else ("pods", "config")
+    unavailable = (snapshot.flow_problem, *snapshot.list_unavailable_parts(*parts))
     file = file or snapshot.cloud_config
     settings = read_service_settings(IpamSettings, given, find_container(snapshot.pods, IPAM))
     flags = _add_published_networks(settings.network_flags, snapshot.flow_snapshot)
-    return build_ipam_status(
+    found = build_ipam_status(
         stored,
         list_known(snapshot.nodes),
         resolve_pools(flags, file.pools, read_pages(stored.after)),
@@ -130,6 +133,7 @@ def assess_pod_cidrs(
         quarantine=settings.quarantine,
         ownership=file.ownership.for_controller(NODE_IPAM),
     )
+    return msgspec.structs.replace(found, unavailable=tuple(filter(None, unavailable)))
 
 
 def _add_published_networks(flags: NetworkFlags, flow: FlowSnapshot | None) -> NetworkFlags:

@@ -57,6 +57,10 @@ def format_ipam_status(found: IpamStatus, *, with_nodes: bool, width: int) -> It
         yield from format_more(len(found.quarantined), _MOST, indent=0)
     yield blank_line()
     yield from _format_conflicts(found.conflicts)
+    if found.unavailable:
+        yield blank_line()
+    for each in found.unavailable:
+        yield format_field("Unavailable", each, "cyan")
 
 
 def format_number(value: int) -> str:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
-from cli.inside.flow_snapshot import FlowSnapshot, LastMessage
+from cli.cluster.unavailable import Unavailable
+from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, LastMessage
 from cli.status.ipam.ipam_status import (
     IPAM_FLAGS,
     IpamStatus,
@@ -345,3 +346,32 @@ def test_pools_are_those_of_the_running_ipam_unless_others_are_given():
     ]
     assert assess("--cluster-cidr=10.8.0.0/16", config=config) == ["own 10.9.0.0/16/24"]
     assert assess("--cluster-cidr=10.8.0.0/16", cluster_cidr="10.6.0.0/16") == ["default 10.6.0.0/16/24"]
+
+
+def test_parts_that_could_not_be_read_are_named_with_the_reason():
+    snapshot = ClusterSnapshot(
+        at=NOW,
+        nodes=(),
+        pods=Unavailable(reason="pods is forbidden"),
+        config=Unavailable(reason="configmaps is forbidden"),
+        flow=FlowUnavailable(reason="no watcher pod"),
+    )
+    pods, config = (
+        "pods of the chart: pods is forbidden",
+        "--cloud-config of the chart: configmaps is forbidden",
+    )
+    found = assess_pod_cidrs(snapshot, ClaimPages(), dict.fromkeys(IPAM_FLAGS, ""))
+    assert found.unavailable == ("NATS: no watcher pod", pods, config)
+    shown = render_lines(format_ipam_status(found, with_nodes=False, width=0)).splitlines()
+    assert [line for line in shown if line.startswith("Unavailable")] == [
+        f"Unavailable   {each}" for each in found.unavailable
+    ]
+    assert json.loads(msgspec.json.encode(found))["unavailable"] == list(found.unavailable)
+    given = assess_pod_cidrs(
+        snapshot, ClaimPages(), dict.fromkeys(IPAM_FLAGS, ""), parse_cloud_config("", "ccm-config.yaml")
+    )
+    assert config not in given.unavailable, "the file is given"
+    whole = msgspec.structs.replace(
+        snapshot, pods=(), config=ConfigFile(text="", source="file"), flow=FlowSnapshot(at=NOW)
+    )
+    assert assess_pod_cidrs(whole, ClaimPages(), dict.fromkeys(IPAM_FLAGS, "")).unavailable == ()
