@@ -22,6 +22,7 @@ from libs.common.contract.subjects import (
 )
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
+from libs.common.service.pulse_publisher import LeadingService
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
 from services.cloud.account_leader import AccountLeader, build_account_leader
@@ -267,6 +268,10 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> CloudCl
         raise SettingsError(f"cloud account {account.name}: {error}") from error
 
 
+def _build(parts: Dependencies, settings: CloudSettings) -> LeadingService:
+    return CloudService(parts, settings)
+
+
 def expand_definition(settings: CloudSettings) -> tuple[ServiceDefinition[CloudSettings], ...]:
     """Return the service of each account."""
 
@@ -275,7 +280,7 @@ def expand_definition(settings: CloudSettings) -> tuple[ServiceDefinition[CloudS
         return ServiceDefinition(
             spec=expand_cloud(own.account.name, *own.account_controllers),
             settings=CloudSettings,
-            build=lambda parts, settings: CloudService(parts, own),
+            build=lambda parts, settings: _build(parts, own),
         )
 
     return tuple(map(define, settings.accounts))
@@ -291,5 +296,5 @@ def require_one_account(runs: Sequence[ServiceDefinition[Any]], parsed: ParsedSe
 
 
 CLOUD_DEFINITION = ServiceDefinition(
-    spec=CLOUD, settings=CloudSettings, build=CloudService, expand=expand_definition
+    spec=CLOUD, settings=CloudSettings, build=_build, expand=expand_definition
 )

@@ -12,6 +12,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_or_service_subject
 from libs.common.kube.event_recorder import EventRecorder
+from libs.common.service.pulse_publisher import QuarantiningService
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
 from libs.common.service.startup_gate import StartupGate
 from services.ipam.allocator import Allocator
@@ -244,4 +245,8 @@ class IpamService:
         self._garbage_collector.request_sweep()
 
 
-IPAM_DEFINITION = ServiceDefinition(spec=IPAM, settings=IpamSettings, build=IpamService)
+def _build(dependencies: Dependencies, settings: IpamSettings) -> QuarantiningService:
+    return IpamService(dependencies, settings)
+
+
+IPAM_DEFINITION = ServiceDefinition(spec=IPAM, settings=IpamSettings, build=_build)

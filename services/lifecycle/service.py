@@ -18,6 +18,7 @@ from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
+from libs.common.service.pulse_publisher import LeadingService
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.lifecycle.core.decide import (
     Delete,
@@ -239,4 +240,8 @@ class LifecycleService:
         self._reconciler.enqueue(node.name)
 
 
-LIFECYCLE_DEFINITION = ServiceDefinition(spec=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService)
+def _build(dependencies: Dependencies, settings: LifecycleSettings) -> LeadingService:
+    return LifecycleService(dependencies, settings)
+
+
+LIFECYCLE_DEFINITION = ServiceDefinition(spec=LIFECYCLE, settings=LifecycleSettings, build=_build)

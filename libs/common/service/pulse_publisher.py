@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import (
@@ -11,6 +11,7 @@ from libs.common.contract.events import (
     PULSE_TTL_SECONDS,
     EventError,
     Pulse,
+    Quarantine,
     RecordedNodeEvent,
 )
 from libs.common.contract.subjects import is_publishable_name
@@ -23,6 +24,24 @@ log = logging.getLogger(__name__)
 PULSE_SECONDS: Final = 10.0
 Problems = Callable[[], Mapping[str, tuple[str, ...]]]
 _PROBLEM_LENGTH: Final = 300
+
+
+@runtime_checkable
+class LeadingService(Service, Protocol):
+    """A service that elects a leader; it is built as this type, so that mypy sees a rename."""
+
+    @property
+    def is_leading(self) -> bool | None:
+        """Whether this process leads; None if it needs no leader."""
+
+
+@runtime_checkable
+class QuarantiningService(Service, Protocol):
+    """A service that keeps blocks in quarantine; it is built as this type, so that mypy sees a rename."""
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """The blocks in quarantine; None before they are known."""
 
 
 async def publish_pulses(
@@ -71,10 +90,10 @@ def build_pulse(
         service=service.spec.service,
         instance=instance,
         problems=tuple(why[:_PROBLEM_LENGTH] for why in problems[:MAX_PULSE_PROBLEMS]),
-        is_leading=getattr(service, "is_leading", None),
+        is_leading=service.is_leading if isinstance(service, LeadingService) else None,
         errors=count_errors(service.spec),
         lag=lag.messages,
         oldest_at=lag.since,
-        quarantine=getattr(service, "quarantine", None),
+        quarantine=service.quarantine if isinstance(service, QuarantiningService) else None,
         events=events,
     )
