@@ -19,6 +19,7 @@ from libs.testbed.child_process import HANG_SECONDS
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 _POLL_SECONDS = 0.01
 MAX_BYTES = 64 * 1024 * 1024
+PARKED_LATER = "parked-later"
 PARKED_SECONDS = 3.0  # longer than a busy machine takes to publish the next event
 Value = TypeVar("Value")
 NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # the parameter of a fixture for each bus
@@ -215,9 +216,15 @@ class Worker:
 
 @asynccontextmanager
 async def consume_replaced(bus: Bus) -> AsyncIterator[Worker]:
-    """A worker that parked an event for PARKED_SECONDS and handled the one that replaced it."""
+    """A worker that parked an event for PARKED_SECONDS and handled the one that replaced it.
+
+    It parks PARKED_LATER for the same time, once.
+    """
+    parked = (make_event(order=1), make_event(PARKED_LATER))
     worker = Worker(
-        lambda message: Nak(PARKED_SECONDS, "down") if message.event == make_event(order=1) else Ack()
+        lambda message: (
+            Nak(PARKED_SECONDS, "down") if message.event in parked and not message.redelivered else Ack()
+        )
     )
     async with worker.consume(bus):
         for order in (1, 2):

@@ -30,7 +30,9 @@ class AccountProcess(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     is_switched_on: bool  # service-lb-controller
     is_dry_run: bool
-    network: str = ""  # the id of the network or router whose routes it makes; a dry run makes none
+    # id of the network or router whose routes it makes, or a text for one that the credential file names;
+    # "" = none, also in a dry run
+    network: str = ""
     anchor: str = ""  # kind/id of an object of its project, if a flag names one
 
     @property

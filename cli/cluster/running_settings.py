@@ -1,4 +1,4 @@
-"""The settings of a running service: its flags as the workloads of the installation have them. Pure."""
+"""The settings of a running service, by the flags of its pods. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import TypeVar

@@ -109,12 +109,11 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...]
     details: object
     native_uid: str = ""  # of the Service for which the cloud's own controller has it
-    busy_since: datetime | None = (
-        None  # by the cloud's clock; None: it is not busy, or the cloud does not say
-    )
+    # by the cloud's clock; None = not busy, or unknown
+    busy_since: datetime | None = None
     is_building: bool = False  # the cloud builds it for the first time
     has_failed: bool = False  # the cloud could not build or change it, and refuses changes
-    warnings: tuple[str, ...] = ()  # what another hand has changed, and is left so
+    warnings: tuple[str, ...] = ()  # changes by other clients, which stay
     # A paid part of a balancer that does not exist any more. It is deleted at the end, and never recorded.
     is_remnant: bool = False
 

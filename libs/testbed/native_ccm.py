@@ -140,7 +140,7 @@ class NativeCcm:
         self._write_cloud_file()
 
     def put_route(self, route: NativeRoute) -> None:
-        """Create a route as another hand does."""
+        """Create a route as another client does."""
         file = self._routes / f"{route.destination.replace('/', '_')}.json"
         file.write_bytes(msgspec.json.encode(route))
 

@@ -150,7 +150,7 @@ class RouteController:
             self._end_term()
 
     async def _back_off(self, failures: int, error: Exception) -> None:
-        self._record = None  # another hand may have changed it
+        self._record = None  # another client may have changed it
         self._problem = str(error)
         log.warning("routes not updated, will retry", extra=self._fields() | {"error": str(error)})
         await asyncio.sleep(backoff_seconds(failures, self.jitter(), first=_FIRST_PAUSE_SECONDS))

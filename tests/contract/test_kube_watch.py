@@ -44,14 +44,14 @@ async def test_watches_follow_one_another_without_another_list(
         await wait_until(lambda: follower.count(ListSnapshot) == 1)
         await label(api, "stays", "first")
 
-        def asked(verb: str) -> int:
+        def count_requests(verb: str) -> int:
             counted = api_server.audit_counts(mark)
             return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, "nodes"))
 
-        await wait_until(lambda: asked("watch") >= 3, "three watches")
+        await wait_until(lambda: count_requests("watch") >= 3, "three watches")
         await label(api, "stays", "last")
         await wait_until(lambda: follower.nodes["stays"].labels.get("x") == "last", "the last change")
-    assert follower.count(ListSnapshot) == asked("list") == 1
+    assert follower.count(ListSnapshot) == count_requests("list") == 1
     assert follower.errors == []
     await admin.delete_node("stays")
 
@@ -105,20 +105,20 @@ async def six(admin: KubeletFleet) -> AsyncIterator[None]:
 
 async def pages(admin: KubeletFleet, query: str) -> list[tuple[list[str], int | None]]:
     """Names and remainingItemCount of each page."""
-    told: list[tuple[list[str], int | None]] = []
+    received: list[tuple[list[str], int | None]] = []
     token = ""
     while True:
         body = (await admin.request("GET", f"{CSRS}?{query}{token}")).body
         names = [item["metadata"]["name"] for item in body["items"]]
-        told.append((names, body["metadata"].get("remainingItemCount")))
+        received.append((names, body["metadata"].get("remainingItemCount")))
         if not (text := body["metadata"].get("continue", "")):
-            return told
+            return received
         token = f"&continue={text}"
 
 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ("", [(["list-0", "list-1", "list-2", "list-3", "list-4", "list-5"], None)]),
         (f"fieldSelector={OURS}", [(["list-0", "list-2", "list-4"], None)]),
@@ -145,9 +145,9 @@ async def pages(admin: KubeletFleet, query: str) -> list[tuple[list[str], int | 
     ],
 )
 async def test_a_selector_chooses_and_a_limit_counts_what_was_chosen(
-    admin: KubeletFleet, query: str, told: list[tuple[list[str], int | None]]
+    admin: KubeletFleet, query: str, expected: list[tuple[list[str], int | None]]
 ):
-    assert await pages(admin, query) == told
+    assert await pages(admin, query) == expected
 
 
 async def test_other_fields_cannot_be_selected_by(admin: KubeletFleet):
@@ -174,10 +174,10 @@ async def test_our_list_has_the_requests_of_our_signer_only_page_by_page(api: Ku
 
 @asynccontextmanager
 async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[WatchEvent[SigningRequest]]]:
-    told: list[WatchEvent[SigningRequest]] = []
+    received: list[WatchEvent[SigningRequest]] = []
 
     async def handle(happening: WatchEvent[SigningRequest]) -> None:
-        told.append(happening)
+        received.append(happening)
 
     def fail(what: object) -> None:
         raise AssertionError(what)
@@ -185,25 +185,25 @@ async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[WatchEve
     reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=fail, on_failure=fail, **options)
     async with run_during(reflector.run(handle)):
         await wait_until(lambda: not reflector.problems(), "listed")
-        yield told
+        yield received
 
 
-def changes(told: list[WatchEvent[SigningRequest]]) -> list[tuple[str, str]]:
+def changes(received: list[WatchEvent[SigningRequest]]) -> list[tuple[str, str]]:
     """What happened to requests since the list."""
-    return [(type(one).__name__, one.item.name) for one in told if isinstance(one, Changed | Deleted)]
+    return [(type(one).__name__, one.item.name) for one in received if isinstance(one, Changed | Deleted)]
 
 
 async def test_a_reflector_hears_of_our_signer_only_from_the_request_to_its_end(
     api: KubeApi, admin: KubeletFleet
 ):
-    async with following(api) as told:
+    async with following(api) as received:
         for name, signer in (("watch-other", OTHER), ("watch-ours", KUBELET_SERVING)):
             await file(admin, name, signer)
             await admin.approve(name)
             await admin.request("DELETE", f"{CSRS}/{name}")
-        await wait_until(lambda: ("Deleted", "watch-ours") in changes(told), "told")
-    assert {name for _, name in changes(told)} == {"watch-ours"}
-    pending = [one.item.is_pending for one in told if isinstance(one, Changed)]
+        await wait_until(lambda: ("Deleted", "watch-ours") in changes(received), "received")
+    assert {name for _, name in changes(received)} == {"watch-ours"}
+    pending = [one.item.is_pending for one in received if isinstance(one, Changed)]
     assert (pending[0], pending[-1]) == (True, False)
 
 
@@ -214,18 +214,18 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
 ):
     mark = api_server.audit_mark()
 
-    def asked(verb: str) -> int:
+    def count_requests(verb: str) -> int:
         counted = api_server.audit_counts(mark)
         return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, SIGNING_REQUESTS.plural))
 
-    async with following(api, watch_seconds=(3, 3)) as told:
+    async with following(api, watch_seconds=(3, 3)) as received:
         await file(admin, "others", OTHER)
         await admin.request("DELETE", f"{CSRS}/others")
-        await wait_until(lambda: asked("watch") >= 2, "another watch")
+        await wait_until(lambda: count_requests("watch") >= 2, "another watch")
         await file(admin, "ours")
-        await wait_until(lambda: ("Changed", "ours") in changes(told), "told")
+        await wait_until(lambda: ("Changed", "ours") in changes(received), "received")
     await admin.request("DELETE", f"{CSRS}/ours")
-    assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (1, 1)
+    assert (sum(isinstance(one, ListSnapshot) for one in received), count_requests("list")) == (1, 1)
 
 
 @pytest.mark.real_only
@@ -236,8 +236,8 @@ async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
     large = PEM + bytes(REQUEST_LIMIT)  # the server does not look at what stands behind it
     names = await asyncio.gather(*(admin.file_request(large, user=USER) for _ in range(many)))
     mark = api_server.audit_mark()
-    async with following(api) as told:
-        [listed] = (one for one in told if isinstance(one, ListSnapshot))
+    async with following(api) as received:
+        [listed] = (one for one in received if isinstance(one, ListSnapshot))
     found = [one for one in listed.items if one.name in names]
     assert (len(found), {one.spec.request for one in found}) == (many, {b""})
     counted = api_server.audit_counts(mark)

@@ -96,10 +96,10 @@ async def blocked(cluster: Cluster, name: str) -> str:
 async def until_blocked(cluster: Cluster, name: str) -> str:
     """The same, once the condition is set."""
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         return bool(await blocked(cluster, name))
 
-    await wait_until(is_told, f"{name} says what it waits for")
+    await wait_until(is_reported, f"{name} reports what it waits for")
     return await blocked(cluster, name)
 
 

@@ -289,10 +289,10 @@ async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
 async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repeated(
     server: LoopbackServer, follow: Follow, fault: Answer
 ):
-    told = asyncio.Event()
+    may_answer = asyncio.Event()
 
     async def answer_at_last(request: web.Request) -> web.StreamResponse:
-        await told.wait()
+        await may_answer.wait()
         return respond_list(version=101)
 
     server.answer = script_nodes(
@@ -301,8 +301,8 @@ async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repea
     )
     async with follow(deadline_seconds=3.0, stale_seconds=0.5) as (follower, reflector):
         await wait_until(lambda: len(requests_of(server, "check")) >= 2 or bool(follower.errors), "repeated")
-        await wait_until(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
-        told.set()
+        await wait_until(lambda: any("cannot be checked" in why for why in reflector.problems()), "reported")
+        may_answer.set()
         await wait_until(lambda: not reflector._needs_version_check, "answered")
         assert not any("cannot be checked" in why for why in reflector.problems())
     assert (follower.errors, len(watched_versions(server))) == ([], 2), "the watch went on"
@@ -332,7 +332,7 @@ async def test_side_checks_that_are_always_refused_back_off(server: LoopbackServ
 
     server.answer = script_nodes(watches=[stream(), stream(stays_open=True)], checks=[refuse])
     async with follow():
-        await wait_until(lambda: len(arrivals) == 4, "asked again and again")
+        await wait_until(lambda: len(arrivals) == 4, "requested again and again")
     waits = [later - earlier for earlier, later in pairwise(arrivals)]
     assert all(wait >= least for wait, least in zip(waits, (0.25, 0.5, 1.0), strict=True))
 
@@ -340,21 +340,21 @@ async def test_side_checks_that_are_always_refused_back_off(server: LoopbackServ
 async def test_a_server_that_says_how_far_it_is_after_the_watch_has_moved_on_is_not_thought_to_be_behind(
     server: LoopbackServer, follow: Follow
 ):
-    asked, told = asyncio.Event(), asyncio.Event()
+    requested, may_answer = asyncio.Event(), asyncio.Event()
 
     async def check(request: web.Request) -> web.StreamResponse:
-        asked.set()
-        await told.wait()
+        requested.set()
+        await may_answer.wait()
         return respond_list(version=101)
 
     async def move_on(request: web.Request) -> web.StreamResponse:
-        await asked.wait()
+        await requested.wait()
         return await respond_stream(request, [added("web-2", 150)], stays_open=True)
 
     server.answer = script_nodes(watches=[stream(added("web-1", 101)), move_on], checks=[check])
     async with follow() as (follower, reflector):
         await wait_until(lambda: "web-2" in follower.nodes)
-        told.set()
+        may_answer.set()
         await wait_until(lambda: not reflector._needs_version_check)
         assert follower.count(ListSnapshot) == 1
     assert follower.errors == []
@@ -377,7 +377,7 @@ HOUR = {"retryAfterSeconds": 3600}
 
 
 @pytest.mark.parametrize(
-    "told",
+    "response",
     [
         refusal(429, headers={"Retry-After": "3600"}, details=HOUR),
         refusal(429, details=HOUR),
@@ -386,10 +386,10 @@ HOUR = {"retryAfterSeconds": 3600}
     ids=["header", "body", "event"],
 )
 async def test_a_retry_after_of_an_hour_pauses_the_watch_for_at_most_a_minute(
-    server: LoopbackServer, follow: Follow, told: Answer
+    server: LoopbackServer, follow: Follow, response: Answer
 ):
     # A longer delay comes from a mistake or a proxy: an hour without a watch is an hour without joins.
-    server.answer = script_nodes(watches=[told])
+    server.answer = script_nodes(watches=[response])
     async with follow() as (follower, _):
         await wait_until(lambda: bool(follower.errors), "refused")
         assert getattr(follower.errors[0], "retry_after_seconds", None) == 60.0

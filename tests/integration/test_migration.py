@@ -65,15 +65,15 @@ class Reference:
 
     async def initialise(self, machine: SimMachineFacts) -> None:
         """Its providerID, labels and addresses, and no taint."""
-        path, told = f"/api/v1/nodes/{machine.name}", machine.platform
-        assert told is not None
-        labels = {"node.cloudprovider.kubernetes.io~1platform": told.platform}
-        labels["topology.kubernetes.io~1region"] = told.region
+        path, platform = f"/api/v1/nodes/{machine.name}", machine.platform
+        assert platform is not None
+        labels = {"node.cloudprovider.kubernetes.io~1platform": platform.platform}
+        labels["topology.kubernetes.io~1region"] = platform.region
         operations: list[dict[str, Any]] = [
             {"op": "add", "path": f"/metadata/labels/{key}", "value": value} for key, value in labels.items()
         ]
         operations += [
-            {"op": "add", "path": "/spec/providerID", "value": told.provider_id},
+            {"op": "add", "path": "/spec/providerID", "value": platform.provider_id},
             {"op": "replace", "path": "/spec/taints", "value": []},
         ]
         told_of = {"InternalIP": machine.reachable_at[0], "ExternalIP": EXTERNAL, "Hostname": machine.name}
@@ -102,7 +102,7 @@ def machine(name: str, number: int) -> SimMachineFacts:
 
 
 def written(control_plane: ControlPlane, since: int) -> Counter[tuple[str, str]]:
-    """What ours has asked to write, of whatever kind."""
+    """Return the write requests of our process, by verb and resource."""
     counts: Counter[tuple[str, str]] = Counter()
     for request, count in control_plane.audit_counts(since).items():
         if request.user.startswith(ALL_IN_ONE) and request.verb in WRITES:
@@ -111,14 +111,16 @@ def written(control_plane: ControlPlane, since: int) -> Counter[tuple[str, str]]
 
 
 async def looks_at_the_lease(control_plane: ControlPlane) -> None:
-    """Return when ours has asked several times who leads: by then it would have written what it writes."""
+    """Return when our process has queried the Lease several times: by then it would have written."""
     since = control_plane.audit_mark()
 
-    def looked() -> bool:
-        asked = {r: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
-        return sum(n for r, n in asked.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
+    def has_queried() -> bool:
+        queried = {
+            r: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)
+        }
+        return sum(n for r, n in queried.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
 
-    await wait_until(looked, "ours looks at the Lease of another")
+    await wait_until(has_queried, "our process queries the Lease of the other one")
 
 
 async def is_initialised(kubelets: KubeletFleet, name: str) -> bool:
@@ -194,7 +196,9 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             began = datetime.now(UTC)
             await asyncio.wait_for(reference.holds.wait(), LEASE_SECONDS)
             assert (datetime.now(UTC) - began).total_seconds() < LEASE_SECONDS - 5  # released, not outlived
-            await wait_until(lambda: is_silent(nats_server), "who hears the last word of ours may write")
+            await wait_until(
+                lambda: is_silent(nats_server), "a process that received our last write may write"
+            )
             since = control_plane.audit_mark()
             for name in list(services.children):
                 services.restart(name)

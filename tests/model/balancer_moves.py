@@ -481,7 +481,7 @@ def find_unfinished(world: World) -> str:
     if not is_recorded or not kube.has_finalizer:
         return "its balancer is not recorded"
     if ours[0].state == "failed":
-        return "" if kube.condition else "its balancer has failed, and nothing says so"
+        return "" if kube.condition else "its balancer has failed, and no condition reports it"
     return "" if ours[0].version == kube.version else "its balancer is not as desired"
 
 

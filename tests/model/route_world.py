@@ -144,7 +144,7 @@ class RouteWorld:
             self.instances[self.random.choice(sorted(self.instances))] = f"10.0.2.{self._count % 250 + 2}"
 
     def add_foreign_route(self) -> None:
-        """Another hand adds a route, perhaps into a pod CIDR."""
+        """Another client adds a route, perhaps into a pod CIDR."""
         destination = self.random.choice([*_POOL, "10.9.0.0/16"])
         if all(each.destination != destination for each in self.routes) and len(self.routes) < _LIMIT:
             route = Route(destination, "10.0.0.99")
@@ -159,7 +159,7 @@ class RouteWorld:
             break
 
     def change_pairs(self) -> None:
-        """Another hand allows an address at a port, or takes what we allowed."""
+        """Another client allows an address at a port, or takes what we allowed."""
         if not self.needs_pairs:
             return
         self.pairs.add(FOREIGN_PAIR)

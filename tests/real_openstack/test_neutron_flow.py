@@ -112,7 +112,7 @@ async def test_an_equal_route_with_its_pair_is_recorded_and_not_written(cluster:
     assert cluster.behind.list_pairs(port["id"]) == {"10.0.0.200"}
 
 
-async def test_a_full_router_is_told_on_the_node_before_it_is_met(cluster: RouterCluster):
+async def test_the_node_of_a_full_router_names_the_limit_before_a_request(cluster: RouterCluster):
     cluster.behind.set_route_quota(1)
     async with cluster.run_account():
         await cluster.attach("web-1", POD_CIDR)
@@ -125,7 +125,7 @@ async def test_a_full_router_is_told_on_the_node_before_it_is_met(cluster: Route
         assert cluster.behind.list_pairs(port["id"]) == set()
 
 
-async def test_a_limit_that_neutron_does_not_show_is_told_on_the_rejection(cluster: RouterCluster):
+async def test_the_node_of_a_full_router_without_a_shown_limit_names_the_rejection(cluster: RouterCluster):
     cluster.behind.set_route_quota(1)
 
     def hide(request: Any, answer: Any) -> None:
@@ -144,7 +144,9 @@ async def test_a_limit_that_neutron_does_not_show_is_told_on_the_rejection(clust
         await cluster.wait_for_condition("web-2", "RouteCreated")
 
 
-async def test_a_server_without_a_port_behind_the_router_is_told_on_its_node(cluster: RouterCluster):
+async def test_the_node_of_a_server_without_a_port_behind_the_router_names_the_missing_port(
+    cluster: RouterCluster,
+):
     async with cluster.run_account():
         server_id = cluster.behind.sim.add_server("web-1")
         await cluster.register("web-1", f"openstack:///{server_id}", POD_CIDR)

@@ -225,7 +225,10 @@ class OpenStackRoutes:
 
 
 def _limit_to_route(result: WriteRejection) -> WriteRejection:
-    """Return what is rejected for one port, as in another project's network, as no reason against others."""
+    """Return a 403 for a port as a rejection of this route only.
+
+    Other ports may be in the project's own network.
+    """
     is_refused = isinstance(result, OpenStackRejection) and result.status == HTTPStatus.FORBIDDEN
     return msgspec.structs.replace(result, kind="invalid") if is_refused else result
 

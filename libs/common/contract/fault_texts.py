@@ -331,7 +331,10 @@ FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
 
 
 def fill_fault_text(fault: str, *, is_initialized: bool, release: str = "", **given: str) -> FaultText:
-    """Return the texts of a fault with these values of its placeholders. `release` may have some, too."""
+    """Return the texts of a fault with these values of its placeholders.
+
+    `release` may contain placeholders, too.
+    """
     words = FAULT_TEXTS[fault]
     given["service"] = words.service
     return FaultText(

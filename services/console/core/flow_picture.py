@@ -119,9 +119,10 @@ def _make_edge(source: ServiceStatus, target: ServiceStatus, rate: float, now: f
 def judge(
     services: Sequence[ServiceStatus], states: Mapping[str, int], blocked: int, problems: Sequence[str]
 ) -> Verdict:
-    """Return the worst that is the case: outdated data, a service, Nodes, balancers, a warning, errors.
+    """Return the most severe problem.
 
-    A Node without a route is stuck. `blocked` is the number of load balancers that are.
+    From the most severe: outdated data, a service, Nodes and load balancers, a warning, errors. A Node
+    without a route is stuck. `blocked` is the number of blocked load balancers.
     """
     bad = next((each for each in services if each.health == "bad"), None)
     warning = next((each for each in services if each.health == "warning"), None)

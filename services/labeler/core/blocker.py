@@ -56,7 +56,7 @@ _TEXTS: Final = {
     ),
     "WaitingForPlatformMetadata": (
         "PlatformMetadata: {why}; a providerID is written once and for ever, so nothing is guessed. Looked "
-        "at again as soon as Talos reports more, and every 30 s at the latest"
+        "at again as soon as Talos reports more, and at least every 30 s"
     ),
     WAITING_FOR_INSTANCE: (
         "Talos does not know the cloud of this machine, and --cloud-metadata-accounts has not supplied it: "

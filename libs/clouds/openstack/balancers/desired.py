@@ -129,7 +129,7 @@ def _explain_unusable(address: FloatingIp | None, service_uid: str) -> str:
         return f"is used by port {address.port_id}"
     if address.revision_number is None:
         return (
-            "has no revision, so another hand may take it meanwhile: the plugin revisions of Neutron is off"
+            "has no revision, so another client may take it meanwhile: the plugin revisions of Neutron is off"
         )
     return "" if len(address.description) <= _MAX_TEXT else "has a description that leaves no room for tags"
 

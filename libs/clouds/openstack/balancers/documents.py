@@ -45,7 +45,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     timeout_member_connect: int
     timeout_member_data: int
     timeout_tcp_inspect: int
-    allowed_cidrs: tuple[str, ...] | None  # None or empty: everybody
+    allowed_cidrs: tuple[str, ...] | None  # None or empty: all addresses
     insert_headers: dict[str, str]
     tags: tuple[str, ...]
 

@@ -73,7 +73,7 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
 
 
 def build_remnant(address: FloatingIp, owner: Owner) -> Balancer:
-    """Return what is left of a balancer that was deleted by another hand."""
+    """Return what is left of a balancer that another client deleted."""
     return Balancer(
         id=f"{REMNANT_PREFIX}{address.id}",
         name=address.floating_ip_address,
@@ -157,13 +157,13 @@ def plan_changes(
 
 
 def _is_moved(address: FloatingIp, observed: ObservedBalancer) -> bool:
-    """Whether another hand has put the floating address at another port: what is there may need it."""
+    """Whether another client has put the floating address at another port: what is there may need it."""
     return address.port_id not in {None, observed.balancer.vip_port_id}
 
 
 def _explain_moved(address: FloatingIp) -> str:
     return (
-        f"floating address {address.floating_ip_address} is at port {address.port_id}, where another hand "
+        f"floating address {address.floating_ip_address} is at port {address.port_id}, where another client "
         "has put it, and stays there: detach it to get it back, or empty its description to get another one"
     )
 
@@ -360,7 +360,7 @@ def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: O
         leaving = [each for each in owned if each.id != kept]
         yield from (release_address(each, port, keeps_address=values.keep_floatingip) for each in leaving)
     if values.internal or _has_failed(observed):
-        return  # an address at a balancer that has failed would cost money, and serve nobody
+        return  # an address at a balancer that has failed would cost money without a use
     if kept is None:
         fields = {
             "floating_network_id": values.floating_network_id,

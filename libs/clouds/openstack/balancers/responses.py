@@ -20,7 +20,7 @@ _UNSUPPORTED: Final = re.compile(r"does not support|not implemented", re.IGNOREC
 _NEUTRON_LIMITS: Final = frozenset(
     {"OverQuota", "RoutesExhausted", "IpAddressGenerationFailure", "ExternalIpAddressExhausted"}
 )
-# also: another hand has changed the object since it was read
+# also: another client has changed the object since it was read
 _NEUTRON_BUSY: Final = frozenset(
     {"RetryRequest", "RouterInterfaceNotFound", "RevisionNumberConstraintFailed"}
 )

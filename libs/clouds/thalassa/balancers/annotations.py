@@ -15,7 +15,7 @@ PREFIX: Final = "loadbalancer.k8s.thalassa.cloud/"
 PORT_ACL: Final = f"{PREFIX}acl-port-"  # and the name or number of a port
 _MAX_NUMBER: Final = 999_999_999
 
-Sources = tuple[str, ...]  # networks in their canonical form; () = everybody
+Sources = tuple[str, ...]  # networks in their canonical form; () = all addresses
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ParsedAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_sources(text: str) -> Sources:
-    """Return the networks. The API reads an empty list as everybody, so each text needs a network."""
+    """Return the networks. The API reads an empty list as all addresses, so each text needs a network."""
     try:
         items = parse_list(text)
         networks = {str(ip_network(each, strict=False)) for each in items}
@@ -61,7 +61,7 @@ def parse_sources(text: str) -> Sources:
         items, networks = (), set()
     if not networks or not all("/" in each for each in items):
         raise ValueError(
-            "a list of networks such as 192.0.2.0/24,2001:db8::/32; 0.0.0.0/0 and ::/0 allow everybody"
+            "a list of networks such as 192.0.2.0/24,2001:db8::/32; 0.0.0.0/0 and ::/0 allow all addresses"
         )
     return tuple(sorted(networks))
 

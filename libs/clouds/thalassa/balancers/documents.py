@@ -97,7 +97,7 @@ class Listener(_Object, frozen=True, kw_only=True):
     target_group: _Object | None = None  # null where the API leaves it out
     max_connections: int | None = None
     connection_idle_timeout: int | None = None
-    allowed_sources: tuple[str, ...] | None = None  # empty: everybody; null where the API leaves it out
+    allowed_sources: tuple[str, ...] | None = None  # empty: all addresses; null where the API leaves it out
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ class ThalassaBalancers:
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with all labels of an owner in this cluster, and groups without a balancer."""
         generation = self.credential.generation
-        # first: a target group of a new balancer must not look left
+        # read first, or the target group of a new balancer would count as a remnant
         groups = await self._list_groups(build_filter(cluster_uid))
         if isinstance(groups, Unanswered):
             return groups
@@ -219,7 +219,10 @@ class ThalassaBalancers:
     async def _read_listeners(
         self, balancer: LoadBalancer, *, is_listing: bool
     ) -> tuple[Listener, ...] | Unanswered:
-        """Return the listeners; before a write, none is believed only if their own list has none."""
+        """Return the listeners.
+
+        Before a write, an empty embedded list is verified by the list of listeners.
+        """
         embedded = balancer.listeners
         if embedded is not None and all(map(_is_complete, embedded)) and (embedded or is_listing):
             return embedded

@@ -39,7 +39,7 @@ class ListenerBody(_Body, kw_only=True):
     target_group: Name
     max_connections: _Count | None = None
     connection_idle_timeout: _Count | None = None
-    allowed_sources: list[str] | None = None  # None, like an empty list, allows everybody
+    allowed_sources: list[str] | None = None  # None, like an empty list, allows all addresses
 
     def __post_init__(self) -> None:
         for source in self.allowed_sources or ():

@@ -68,8 +68,8 @@ def list_own(view: View, listing: Listing | None) -> tuple[Balancer, ...]:
 def find_other_account(view: View, listing: Listing) -> str:
     """Return another account that has a balancer of this Service, "" without one.
 
-    Its writes make no answer void, so a balancer that was read by its id counts, too. One that the annotation
-    gives up does not: its account may never return.
+    Balancers that were read by their id count, too. A balancer that the annotation gives up does not count,
+    because its account may never return.
     """
     assert not isinstance(listing.answer, Unanswered)
     read = (each.answer for each in view.lookups.values() if is_current(view, each))

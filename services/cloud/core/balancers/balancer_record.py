@@ -34,7 +34,7 @@ class BalancerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     anchor: InstanceAnchor | None = None  # marks the project (decision 37)
     id: Annotated[str, msgspec.Meta(max_length=256)] = ""
     create_deadline: Timestamp | None = None
-    # This account has created it, and has not seen it ready: it has served nobody.
+    # This account has created it, and has not seen it ready, so no client has used it.
     is_building: bool = False
 
 

@@ -35,7 +35,10 @@ class ListedLate(WaitReason, frozen=True):
 
 
 class Busy(WaitReason, frozen=True):
-    """Another change of the balancer runs. `stuck_since`: for so long that it may never end."""
+    """Another change of the balancer runs.
+
+    `stuck_since` is its start, if it has run for longer than clouds need.
+    """
 
     balancer_id: str
     stuck_since: datetime | None = None
@@ -45,8 +48,8 @@ class Busy(WaitReason, frozen=True):
             return ""
         since = f"{self.stuck_since:%Y-%m-%dT%H:%M:%SZ}"
         return (
-            f"load balancer {self.balancer_id} is busy since {since}, and the cloud accepts no change: ask "
-            "the operator of the cloud to end the change that runs"
+            f"load balancer {self.balancer_id} has been busy since {since}, and the cloud accepts no change: "
+            "ask the operator of the cloud to end the change that runs"
         )
 
 
@@ -244,13 +247,13 @@ class RecordBalancer(msgspec.Struct, frozen=True):
 class ReleaseService(msgspec.Struct, frozen=True):
     """Remove finalizer and record in one patch, fenced by the resourceVersion.
 
-    The finalizer stays where `handed_back` or `left_to` names who needs it.
+    The finalizer stays if `handed_back` or `left_to` is set, because another controller needs it.
     """
 
     abandoned: str = ""  # the id that an operator gave up: the balancer may still exist
     kept: str = ""  # the recorded id, if that balancer has other tags: it stays
     handed_back: str = ""  # the id that the cloud's own controller has again: the finalizer is its own, too
-    left_to: str = ""  # the account that has a balancer of the Service: the record named this one in vain
+    left_to: str = ""  # the account that has a balancer of the Service; this account has none
 
 
 class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):

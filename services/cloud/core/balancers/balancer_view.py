@@ -77,8 +77,8 @@ class CreateAttempt(msgspec.Struct, frozen=True, kw_only=True):
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """A write that is not repeated before `until`.
 
-    Also after a success: a cloud that stores another value than the written one, or another hand that changes
-    it back, would be answered by writes without end.
+    Also after a success: a cloud that stores another value than the written one, or another client that
+    changes it back, would be answered by writes without end.
     """
 
     key: Any  # equal for equal writes
@@ -198,13 +198,13 @@ def remember_write(
 
 
 def _remember_failed_build(memory: Memory, ended_at: datetime) -> Memory:
-    """A cloud that cannot build balancers would be asked for one after the other."""
+    """Delay the next create: the cloud may fail to build that one, too."""
     build_after = ended_at + _grow_pause(memory.failed_builds)
     return replace(memory, failed_builds=memory.failed_builds + 1, build_after=build_after)
 
 
 def remember_settled(memory: Memory) -> Memory:
-    """Return the memory after a look that showed no difference: what was accepted has taken effect."""
+    """Return the memory after a read that showed no difference: what was accepted has taken effect."""
     pauses = tuple(each for each in memory.pauses if not each.was_accepted)
     return replace(memory, pauses=pauses, failed_builds=0, build_after=None)
 

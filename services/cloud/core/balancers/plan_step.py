@@ -206,7 +206,7 @@ def _plan_existing(view: View, record: BalancerRecord, found: Balancer) -> AnySt
 
 
 def _may_replace(view: View, record: BalancerRecord, found: Balancer) -> bool:
-    """Whether the balancer has failed before it served anybody: its address was never published."""
+    """Whether the balancer has failed before it had clients: its address was never published."""
     is_unused = record.is_building and not found.is_protected and not read_ingress(view.service)
     return found.has_failed and is_unused
 

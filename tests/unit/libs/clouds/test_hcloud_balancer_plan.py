@@ -245,7 +245,7 @@ def desired_balancers(draw: st.DrawFn) -> DesiredBalancer:
 
 @st.composite
 def observed_balancers(draw: st.DrawFn) -> LoadBalancer:
-    """Any balancer that the API allows, as another hand may have left it."""
+    """Any balancer that the API allows, as another client may have left it."""
     network = draw(st.sampled_from([None, NETWORK, 8]))
     is_public = network is None or draw(st.booleans())
     may_be_private = (

@@ -126,7 +126,7 @@ def test_an_unknown_or_unenforceable_value_blocks_the_creation(name: str, text: 
     "text", ["", " ", ",", "192.0.2.7", f"{ACL},", f"{ACL},me", "192.0.2.0/33", "all", "/0"]
 )
 def test_an_acl_without_readable_networks_opens_nothing(name: str, text: str):
-    """The API reads an empty list as everybody."""
+    """The API reads an empty list as all addresses."""
     parsed = read({name: text})
     assert len(parsed.invalid) == 1
     assert not parsed.desired.may_open_ports

@@ -390,7 +390,7 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
     ]
 
 
-def test_a_route_to_a_server_that_is_gone_or_off_says_so():
+def test_a_route_to_a_server_that_is_gone_or_off_is_reported():
     condition = NodeCondition(
         type="NetworkUnavailable", status="False", reason="RouteCreated", message="Network 7 routes it"
     )
@@ -405,7 +405,7 @@ def test_a_route_to_a_server_that_is_gone_or_off_says_so():
     assert shown == [f"{text}, but its server is gone", f"{text}, but its server is off", text, text]
 
 
-def test_an_error_of_the_machine_is_said_once_and_then_named():
+def test_an_error_of_the_machine_is_printed_once_and_then_named():
     decision = decided("labeler", "unchanged", f"left as it is: connect: {SILENCE.message}; retried")
     silent = msgspec.structs.replace(UNREACHABLE, fault=SILENCE)
     found = evidence(node(), SILENCE, flow=flow(silent, OBSERVED, decision))

@@ -64,7 +64,7 @@ WAITS: list[tuple[Any, str, str]] = [
     (NoWitness(anchor=None), "ProjectNotProven", "no recorded anchor"),
     (ForeignController("tags"), "OtherController", "tags"),
     (OtherAccount("b"), "", "account b"),
-    (Busy("1", NOW), "", f"load balancer 1 is busy since {NOW:%Y-%m-%dT%H:%M:%SZ}"),
+    (Busy("1", NOW), "", f"load balancer 1 has been busy since {NOW:%Y-%m-%dT%H:%M:%SZ}"),
     (BalancerFailed("1"), "CloudRejected", "load balancer 1 has failed"),
     (BuildsFailed(2), "CloudRejected", "2 load balancers"),
 ]

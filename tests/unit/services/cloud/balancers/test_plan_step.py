@@ -958,7 +958,7 @@ def test_a_created_balancer_that_the_cloud_still_builds_is_recorded_as_such_unti
 @pytest.mark.parametrize(
     ("service", "balancer"),
     [
-        (make_service(record=RECORDED), FAILED),  # it was ready, or nobody knows
+        (make_service(record=RECORDED), FAILED),  # it was ready, or that is unknown
         (make_service(record=BUILDING, ingress=(ADDRESS,)), FAILED),
         (make_service(record=BUILDING), replace(FAILED, is_protected=True)),
     ],
