@@ -60,6 +60,29 @@ def test_a_double_goes_within_a_minute_while_changes_of_targets_use_up_the_reque
     assert run_virtually(find_age_of_double(), has_servers=True) <= 65
 
 
+def test_a_protected_double_at_thalassa_is_released_without_the_target_groups_in_use(tmp_path: Path):
+    async def release_double() -> None:
+        async with ThalassaCluster.open(0, tmp_path, Scale(services=1, nodes=2, groups=1)) as world:
+            world.join("node-0", 0)
+            world.join("node-1", 0)
+            await world.create_service("web-0", 0)
+            assert await world.wait_until(lambda: not world.list_differences(), 10)
+            groups = [each["identity"] for each in world.list_parts()]
+            labels = world.build_labels(world.list_services()["default.web-0"].uid)
+            double = world.balancers[world.add_balancer("late", labels=labels)]
+            world.protect(double, is_protected=True)
+            assert await world.wait_until(lambda: not double["labels"], 10)
+            assert groups == [each["identity"] for each in world.list_parts()]
+            assert not world.list_differences()
+            for balancer in world.list_own():
+                world.protect(balancer, is_protected=True)
+            await world.write("DELETE", "web-0")
+            assert await world.wait_until(lambda: not world.list_services(), 10)
+            assert (world.list_parts(), world.list_own(), world.wrong) == ([], [], [])
+
+    run_virtually(release_double(), has_servers=True)
+
+
 def test_services_whose_balancers_vanish_share_the_proof_of_the_project(tmp_path: Path):
     scale = Scale(services=40, nodes=0, groups=1)
 

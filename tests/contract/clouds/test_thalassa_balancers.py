@@ -460,7 +460,9 @@ async def test_a_balancer_of_state_deleted_is_gone(client: Client):
     assert await client.listing() == {}
 
 
-async def test_a_prepared_balancer_is_released_without_ports_groups_and_labels(client: Client):
+async def test_a_prepared_balancer_is_released_without_ports_and_labels_and_its_groups_are_remnants(
+    client: Client,
+):
     balancer_id = await client.create()
     [made] = client.balancers
     made["labels"] = {"team": "edge"}
@@ -477,7 +479,8 @@ async def test_a_prepared_balancer_is_released_without_ports_groups_and_labels(c
         assert isinstance(await client.ours.change_balancer(balancer_id, changes[0]), WriteSuccess)
         found = await client.get(balancer_id)
     [made] = client.balancers
-    assert (made["labels"], client.listeners, client.groups) == ({"team": "edge"}, [], [])
+    assert (made["labels"], client.listeners) == ({"team": "edge"}, [])
+    assert [each.is_remnant for each in (await client.listing()).values()] == [True]
 
 
 async def test_a_balancer_of_the_native_controller_is_taken_over_in_place(client: Client):

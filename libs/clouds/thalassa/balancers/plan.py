@@ -147,13 +147,14 @@ def plan_changes(
 
 
 def plan_release(balancer: Balancer) -> tuple[Change, ...]:
-    """Return the changes that remove our ports and target groups, and at last the labels."""
+    """Return the changes that remove our ports, and at last the labels.
+
+    The target groups may be those of another balancer of the Service. Without one, they become remnants.
+    """
     observed = balancer.details
     if not isinstance(observed, ObservedBalancer):
         return ()
     changes = [_delete(_get_path(observed, each)) for each in observed.listeners]
-    if not changes:
-        changes += [_delete(f"{GROUPS}/{each.identity}") for each in observed.groups]
     labels = remove_labels(observed.balancer.labels)
     if labels != (observed.balancer.labels or {}):
         changes.append(_update(observed.balancer, labels=labels))

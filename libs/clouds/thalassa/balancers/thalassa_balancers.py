@@ -98,7 +98,7 @@ class ThalassaBalancers:
         return plan.plan_changes(desired, targets, balancer)
 
     def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
-        """Return the changes that remove our ports, target groups and labels."""
+        """Return the changes that remove our ports and labels."""
         return plan.plan_release(balancer)
 
     def plan_adoption(

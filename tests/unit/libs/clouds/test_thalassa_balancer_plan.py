@@ -268,7 +268,11 @@ def test_a_release_ends_with_the_labels():
     balancer = observe(
         listeners=(make_listener(),), groups=(make_group(),), labels=build_labels(OWNER) | {"team": "edge"}
     )
-    *_, last = plan_release(balancer)
-    assert show(plan_release(balancer))[0] == "DELETE loadbalancers/lb-1/listeners/listener-80"
+    first, last = plan_release(balancer)
+    assert show((first,)) == ["DELETE loadbalancers/lb-1/listeners/listener-80"]
     assert msgspec.json.decode(last.body)["labels"] == {"team": "edge"}
     assert plan_release(observe(labels={"team": "edge"})) == ()
+
+
+def test_a_release_leaves_target_groups_which_another_balancer_of_the_service_may_use():
+    assert show(plan_release(observe(groups=(make_group(),)))) == ["PUT loadbalancers/lb-1"]
