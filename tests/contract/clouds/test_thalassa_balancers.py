@@ -371,6 +371,16 @@ async def test_a_found_subnet_is_asked_for_once(client: Client):
     assert len(client.server.requests) == sent
 
 
+async def test_a_subnet_is_asked_for_again_after_a_rejected_create(client: Client):
+    """Another hand replaced it: the same name has another identity."""
+    desired = await client.desire(subnet="nodes")
+    [subnet] = client.organisation.tables["vpcs"][client.vpc]["subnets"]
+    subnet["identity"] = "subnet-new"
+    assert isinstance(await client.ours.create_balancer(desired, (), OWNER), WriteRejection)
+    await client.create(subnet="nodes")
+    assert client.balancers[0]["subnetIdentity"] == "subnet-new"
+
+
 async def test_the_vpc_of_the_account_wins_over_that_of_the_file(account: ThalassaAccount, tmp_path: Path):
     vpc = account.organisation.add_vpc("edge")
     client = Client(account, tmp_path, anchor=Anchor("vpc", vpc))

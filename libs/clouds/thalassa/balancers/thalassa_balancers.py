@@ -121,9 +121,8 @@ class ThalassaBalancers:
     async def resolve_names(
         self, parsed: ParsedRequest[DesiredBalancer]
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
-        """Set the identity of the subnet; a found one is not requested again."""
-        vpc = parsed.desired.defaults.vpc
-        key = (self.credential.generation, vpc, get_subnet_name(parsed.desired))
+        """Set the identity of the subnet; a found one is not requested again before a rejected create."""
+        vpc, key = parsed.desired.defaults.vpc, self._build_subnet_key(parsed.desired)
         if not vpc:
             return parsed
         if key in self._subnets:
@@ -136,6 +135,9 @@ class ThalassaBalancers:
         if found.desired.subnet:
             self._subnets[key] = found.desired.subnet
         return found
+
+    def _build_subnet_key(self, desired: DesiredBalancer) -> tuple[int, str, str]:
+        return (self.credential.generation, desired.defaults.vpc, get_subnet_name(desired))
 
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with all labels of an owner in this cluster, and groups without a balancer."""
@@ -239,6 +241,8 @@ class ThalassaBalancers:
         deadline = self._begin_write()
         body = msgspec.json.encode(plan.build_creation(desired, owner))
         created = await self._api.write("POST", BALANCERS, body, read_created, deadline=deadline)
+        if isinstance(created, WriteRejection):
+            self._subnets.pop(self._build_subnet_key(desired), None)  # it may be gone
         if not isinstance(created, str):
             return _without_answer(created)
         await self._wait_until(
