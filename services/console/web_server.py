@@ -61,6 +61,7 @@ class WebServer:
 
     def __post_init__(self) -> None:
         self._listener: WebListener | None = None
+        self._streams = asyncio.Semaphore(_LIMITS.connections // 2)  # the rest serves pages and the login
         self._guard = GuardedPages()
 
     async def start(self, address: str, port: int) -> int:
@@ -68,8 +69,7 @@ class WebServer:
         assets = files("services.console") / "assets"
         login = None
         if self.exposure is not None:
-            page = (assets / "login.html").read_text()
-            login = LoginPages(self.exposure.keeper, page, "talos-ccm-console")
+            login = LoginPages(self.exposure.keeper, (assets / "login.html").read_text(), "talos-ccm-console")
             self._guard = GuardedPages(self.settings.hosts, login)
         application = web.Application(middlewares=[self._guard.check], client_max_size=FORM_BYTES)
         if login is not None:
@@ -117,9 +117,7 @@ class WebServer:
         except BusError as error:
             log.debug("cannot read message", extra={"subject": subject, "error": str(error)})
             return None
-        if message is None or isinstance(message.event, UnreadablePayload):
-            return None
-        return message.event
+        return None if message is None or isinstance(message.event, UnreadablePayload) else message.event
 
     def _build_frame(self, since: int, history_after: float) -> Frame:
         return self.state.build_frame(
@@ -131,10 +129,13 @@ class WebServer:
         )
 
     async def _serve_events(self, request: web.Request) -> web.StreamResponse:
+        if self._streams.locked():
+            return web.Response(status=503, text="Too many open pages.\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **RESPONSE_HEADERS})
         try:
-            await response.prepare(request)
-            await self._send_frames(request, response)
+            async with self._streams:
+                await response.prepare(request)
+                await self._send_frames(request, response)
         except (ConnectionError, TimeoutError):
             log.debug("client of console is gone")
         return response

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,6 +166,21 @@ async def test_a_session_outlives_a_restart_of_the_api_server_and_shows_nothing_
         return await console.get("/api/state", cookie) == 200
 
     await wait_until(is_back, "the session is valid again")
+
+
+async def test_open_pages_leave_connections_for_the_login(setting: Setting):
+    console = setting.console
+    _, cookie = await console.log_in(setting.viewer.token)
+    async with AsyncExitStack() as pages:
+        first, *_ = [await pages.enter_async_context(console.follow(cookie)) for _ in range(64)]
+        assert await console.get("/api/events", cookie) == 503
+        assert await console.get("/login") == 200
+        assert not first.done()
+
+    async def is_free() -> bool:
+        return await console.get("/api/events", cookie) == 200
+
+    await wait_until(is_free, "the server notices that a page is closed")
 
 
 async def test_a_logout_needs_no_api_server(setting: Setting):
