@@ -120,12 +120,10 @@ class WebServer:
         return None if message is None or isinstance(message.event, UnreadablePayload) else message.event
 
     def _build_frame(self, since: int, history_after: float) -> Frame:
+        heartbeat = self.follower.cache.seconds_since_leader_heartbeat()
+        now, problems = self.dependencies.now().timestamp(), self.follower.problems()
         return self.state.build_frame(
-            since,
-            self.dependencies.now().timestamp(),
-            heartbeat_seconds=self.follower.cache.seconds_since_leader_heartbeat(),
-            problems=self.follower.problems(),
-            history_after=history_after,
+            since, now, heartbeat_seconds=heartbeat, problems=problems, history_after=history_after
         )
 
     async def _serve_events(self, request: web.Request) -> web.StreamResponse:
