@@ -67,6 +67,11 @@ class Port(msgspec.Struct, frozen=True):
         is_checked = self.port_security_enabled and self.allowed_address_pairs is not None
         return not is_checked or destination in self.own_pairs
 
+    def has_route_beside(self, routes: frozenset[Route], route: Route) -> bool:
+        """Return whether the destination is routed to another address of this port: both need one pair."""
+        others = {each.ip_address for each in self.fixed_ips} - {route.gateway}
+        return any(Route(route.destination, each) in routes for each in others)
+
     def is_same_place(self, other: "Port") -> bool:
         """Return whether both are one port with the same addresses, of the same server."""
         return (self.id, self.device_id, self.fixed_ips) == (other.id, other.device_id, other.fixed_ips)
@@ -140,7 +145,7 @@ def build_table(router: Router, ports: RouterPorts, limit: int | None) -> RouteT
         route
         for address, port in ports.by_address.items()
         for network in port.own_pairs
-        if (route := Route(network, address)) not in routes
+        if (route := Route(network, address)) not in routes and not port.has_route_beside(routes, route)
     }
     unsendable = {
         each
@@ -168,11 +173,15 @@ def plan_creation(router: Router, port: Port | None, route: Route) -> tuple[Requ
 
 
 def plan_deletion(router: Router, port: Port | None, route: Route) -> tuple[Request, ...]:
-    """Return the requests that remove what there is: first the route, so that it never leads to a drop."""
+    """Return the requests that remove what there is: first the route, so that it never leads to a drop.
+
+    The pair stays while the router has a route for it to another address of the port.
+    """
     requests = []
     if route in router.route_set:
         requests.append(_write_route(router, "remove_extraroutes", route))
-    if port is not None and route.destination in port.own_pairs:
+    is_allowed = port is not None and route.destination in port.own_pairs
+    if port is not None and is_allowed and not port.has_route_beside(router.route_set, route):
         own = (route.destination, port.mac_address)
         pairs = port.allowed_address_pairs or ()
         kept = tuple(each for each in pairs if (each.network, each.mac_address) != own)

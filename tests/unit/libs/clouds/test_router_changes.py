@@ -131,6 +131,17 @@ def test_a_route_is_complete_with_its_pair(
     assert (table.is_complete(ROUTE), table.has_part(ROUTE), table.limit) == (is_complete, has_part, 30)
 
 
+def test_a_pair_belongs_to_the_route_of_any_address_of_its_port():
+    beside, found = Route(POD_CIDR, "10.0.0.12"), port(GATEWAY, "10.0.0.12", pairs=(OWN,))
+    table = build_table(router(beside), locate_ports([interface()], [found]), None)
+    assert (table.has_part(ROUTE), table.is_complete(beside)) == (False, True)
+    unrouted = build_table(router(), locate_ports([interface()], [found]), None)
+    assert unrouted.partial == {ROUTE, beside}
+    removed = ("/routers/router/remove_extraroutes", ADDED)
+    assert describe(plan_deletion(router(ROUTE, beside), found, ROUTE)) == [removed]
+    assert describe(plan_deletion(router(ROUTE), found, ROUTE)) == [removed, ("/ports/port-1", [])]
+
+
 def test_a_route_whose_gateway_has_no_port_lacks_nothing():
     table = build_table(router(ROUTE), locate_ports([interface()], []), None)
     assert table.is_complete(ROUTE)
