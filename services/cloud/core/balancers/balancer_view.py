@@ -214,6 +214,10 @@ def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:
     match step:
         case RecordBalancer() if step.record.create_deadline is not None:
             return replace(memory, attempt=CreateAttempt(deadline=step.record.create_deadline))
+        case RecordBalancer() if memory.attempt is not None and not step.record.is_building:
+            # Only a look at the ready balancer ends the build: a failure after it is no failed build.
+            if memory.attempt.balancer_id == step.record.id:
+                return replace(memory, attempt=replace(memory.attempt, is_building=False))
         case ReleaseService():
             return replace(memory, attempt=None, deleted=frozenset())
         case WriteStatus() if step.ingress is not None:

@@ -953,6 +953,11 @@ def test_a_created_balancer_that_the_cloud_still_builds_is_recorded_as_such_unti
     assert not isinstance(plan_step(waiting), RecordBalancer)
     ready = make_view(service, FOUND, listing=make_listing(BALANCER))
     assert plan_step(ready) == RecordBalancer(RECORDED)  # before its address is in the status
+    remembered = remember_confirmed(memory, RecordBalancer(BUILDING))
+    without_record = make_view(make_service(), memory=remembered)
+    assert plan_step(without_record) == RecordBalancer(BUILDING)
+    served = replace(without_record, memory=remember_confirmed(remembered, RecordBalancer(RECORDED)))
+    assert plan_step(served) == RecordBalancer(RECORDED)  # also if a user removes the record
 
 
 @pytest.mark.parametrize(
