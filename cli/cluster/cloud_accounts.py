@@ -36,6 +36,11 @@ class AccountProcess(msgspec.Struct, frozen=True, kw_only=True):
     anchor: str = ""  # kind/id of an object of its project, if a flag names one
 
     @property
+    def known_network(self) -> str:
+        """The id of the network or router; "" if only the credential file names it."""
+        return "" if self.network == _name_file_network(self.account.name) else self.network
+
+    @property
     def spec(self) -> ServiceSpec:
         """Return its row of the service table, with the controllers that write for the account."""
         balances = self.is_switched_on and (self.account.is_default or self.account.load_balancer_class)
@@ -85,7 +90,12 @@ def _find_route_network(container: Container, name: str, provider: str) -> str:
     found = _read_by_account(container, "route-network").get(name)
     if found is None:
         return default if provider == "hcloud" else ""
-    return found or f"(router-id of {name})"
+    return found or _name_file_network(name)
+
+
+def _name_file_network(account: str) -> str:
+    """Return the words for a router that the credential file names, which no command reads."""
+    return f"(router-id of {account})"
 
 
 def _read_by_account(container: Container, flag: str) -> dict[str, str]:

@@ -53,7 +53,8 @@ def check_routes(seen: InstallationSnapshot) -> Check:
 def _find_shared_networks(accounts: tuple[AccountProcess, ...]) -> Iterator[Finding]:
     by_network: dict[tuple[str, str], list[AccountProcess]] = {}
     for each in accounts:
-        by_network.setdefault((each.provider, each.network), []).append(each)
+        if each.known_network:
+            by_network.setdefault((each.provider, each.known_network), []).append(each)
     for (provider, network), having in by_network.items():
         names = [f"{each.account.name} in {each.place}" for each in having]
         yield from report_several_accounts(f"the routes of network {network} at {provider}", names, "routes")
@@ -74,7 +75,7 @@ def _find_shared_projects(
         if anchor := each.anchor or recorded.get(each.account.name, ""):
             by_project.setdefault((each.provider, anchor), []).append(each)
     for (provider, anchor), having in by_project.items():
-        if len({each.network for each in having}) > 1:
+        if len({each.known_network for each in having} - {""}) > 1:
             names = format_names(f"{each.account.name} (network {each.network})" for each in having)
             yield Finding.wrong(
                 f"accounts of one project at {provider}, which has {anchor}, make the routes of several "

@@ -466,6 +466,11 @@ def route_cases() -> Iterator[Case]:
     for other, state in (("dev/network/7", "wrong"), ("dev/network/8", "ok"), ("dev", "ok")):
         second = account(other, "--route-network=dev=4712")
         yield "routes", state, {"workloads": (anchored, second)}, shared if state == "wrong" else ()
+    by_file = account("dev/network/7", "--route-network=dev")  # only the credential file has the router
+    for others in ((anchored, by_file), (account("prod/network/7", "--route-network=prod"), by_file)):
+        yield "routes", "ok", {"workloads": others}, ("network (router-id of dev) of account dev",)
+    twice = (by_file, account("dev", "--route-network=dev"))
+    yield "routes", "ok", {"workloads": twice}, ("network (router-id of dev) of account dev",)
     record = BalancerRecord(account="dev", anchor=InstanceAnchor(kind="network", id="7"), id="1")
     recorded = make_kube_service(annotations={BALANCER_ANNOTATION: encode_balancer_record(record)})
     second = account("dev", "--route-network=dev=4712")
