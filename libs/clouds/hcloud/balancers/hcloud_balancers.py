@@ -1,10 +1,10 @@
 """The load balancers of one project of Hetzner Cloud."""
 
-import asyncio
 from typing import Final
 
 import msgspec
 
+from libs.clouds.balancer_writes import explain_failed_write, set_deadline
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
@@ -172,12 +172,12 @@ class HcloudBalancers:
         """Create the balancer; without its targets, if the cloud rejects one of them."""
         if desired.certificate_names or isinstance(desired.network, str) or not desired.may_open_ports:
             return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         result = await self._create(desired, targets, owner, deadline)
         if isinstance(result, ApiRejection) and result.may_create_without_targets and targets:
             result = await self._create(desired, (), owner, deadline)
         if not isinstance(result, StartedCreation):
-            return _without_answer(result)
+            return explain_failed_write(result)
         return await self._wait_for(result.action, deadline, str(result.load_balancer.id))
 
     async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
@@ -186,7 +186,7 @@ class HcloudBalancers:
             return await self._create_certificate(change)
         if not ID.fullmatch(balancer_id):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         path = f"{_PATH}/{balancer_id}"
         if change.action == "update":
             updated = await self._api.write(
@@ -196,7 +196,7 @@ class HcloudBalancers:
                 lambda each: read_write(each, UpdatedBalancer),
                 deadline=deadline,
             )
-            return WriteSuccess() if isinstance(updated, UpdatedBalancer) else _without_answer(updated)
+            return WriteSuccess() if isinstance(updated, UpdatedBalancer) else explain_failed_write(updated)
         started = await self._api.write(
             "POST",
             f"{path}/actions/{change.action}",
@@ -207,20 +207,20 @@ class HcloudBalancers:
         if isinstance(started, ApiRejection) and started.is_of_a_target:
             return msgspec.structs.replace(started, target=plan.find_added_target(change))
         if not isinstance(started, StartedAction):
-            return _without_answer(started)
+            return explain_failed_write(started)
         return await self._wait_for(started.action, deadline)
 
     async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
         """Delete it; its addresses go with it."""
         if not ID.fullmatch(balancer_id):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         result = await self._api.write(
             "DELETE", f"{_PATH}/{balancer_id}", None, read_deletion, deadline=deadline
         )
         if isinstance(result, StartedAction):
             return await self._wait_for(result.action, deadline)
-        return result if isinstance(result, WriteSuccess | NotFound) else _without_answer(result)
+        return result if isinstance(result, WriteSuccess | NotFound) else explain_failed_write(result)
 
     async def _create(
         self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner, deadline: float
@@ -236,13 +236,9 @@ class HcloudBalancers:
             "/certificates",
             change.body,
             lambda each: read_write(each, CreatedCertificate),
-            deadline=self._begin_write(),
+            deadline=set_deadline(self.write_deadline_seconds),
         )
-        return WriteSuccess() if isinstance(created, CreatedCertificate) else _without_answer(created)
-
-    def _begin_write(self) -> float:
-        """Return the deadline."""
-        return asyncio.get_running_loop().time() + self.write_deadline_seconds
+        return WriteSuccess() if isinstance(created, CreatedCertificate) else explain_failed_write(created)
 
     async def _wait_for(self, action: Action, deadline: float, balancer_id: str = "") -> WriteResult:
         ended = await self._actions.wait_for(action, deadline)
@@ -258,7 +254,3 @@ def _explain_other_domains(found: NamedObject) -> InvalidField:
     domains = ", ".join(found.domain_names)
     reason = f"certificate {found.name} is of {domains}, which cannot change: use another name"
     return invalid_annotation("http_managed_certificate_domains", reason)
-
-
-def _without_answer(result: WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:
-    return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result

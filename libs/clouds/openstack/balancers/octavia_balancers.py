@@ -1,11 +1,11 @@
 """The load balancers of Octavia in one project and region, with the floating addresses of Neutron."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from libs.clouds.balancer_writes import explain_failed_write, poll, set_deadline
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
@@ -46,7 +46,6 @@ from libs.clouds.openstack.openstack_api import OpenStackApi
 WRITE_DEADLINE_SECONDS: Final = 30.0
 REQUESTS_PER_MINUTE: Final = 480
 _FIRST_POLL_SECONDS: Final = 0.2
-_POLL_GROWTH: Final = 1.4  # each wait is longer than the one before by this factor
 _MAX_POLL_SECONDS: Final = 3.0
 _SERVICE: Final = "load-balancer"
 _PATH: Final = "/lbaas/loadbalancers"
@@ -234,7 +233,7 @@ class OctaviaBalancers:
         """Create the balancer with all its ports; Octavia then builds it, and reports it as busy."""
         if not desired.may_open_ports:
             return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         body = msgspec.json.encode({"loadbalancer": build_creation(desired, targets, owner)})
         created = await self._api.write(
             "load-balancer",
@@ -245,7 +244,7 @@ class OctaviaBalancers:
             deadline=deadline,
         )
         if not isinstance(created, str):
-            return _without_answer(created)
+            return explain_failed_write(created)
         status = await self._wait_until_idle(created, deadline)
         return WriteSuccess(balancer_id=created, is_building=status != "ACTIVE")
 
@@ -253,12 +252,12 @@ class OctaviaBalancers:
         """Make one change, and wait until Octavia has made it."""
         if not ID.fullmatch(balancer_id):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         result = await self._send(change, deadline)
         if isinstance(result, OpenStackRejection) and result.is_immutable:
             return await self._explain_immutable(balancer_id, result)
         if not isinstance(result, bool):
-            return _without_answer(result)
+            return explain_failed_write(result)
         if change.service == "network":
             return WriteSuccess()
         status = await self._wait_until_idle(balancer_id, deadline)
@@ -268,7 +267,7 @@ class OctaviaBalancers:
 
     async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
         """Delete its floating addresses, or keep them without tags, and then the balancer with all parts."""
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         found = await self.get_balancer(balancer_id)
         if isinstance(found, NotFound):
             return found
@@ -278,7 +277,7 @@ class OctaviaBalancers:
             change = plan.release_address(address, port, keeps_address=keeps_address)
             result = await self._send(change, deadline)
             if not isinstance(result, bool):
-                return _without_answer(result)
+                return explain_failed_write(result)
         if found.is_remnant:
             return WriteSuccess()
         deleted = await self._api.write(
@@ -294,7 +293,7 @@ class OctaviaBalancers:
         if isinstance(deleted, OpenStackRejection) and deleted.is_immutable:
             return await self._explain_immutable(balancer_id, deleted)
         if not isinstance(deleted, bool):
-            return _without_answer(deleted)
+            return explain_failed_write(deleted)
         status = await self._wait_until_idle(balancer_id, deadline)
         if not status:
             return WriteSuccess()
@@ -321,23 +320,21 @@ class OctaviaBalancers:
 
     async def _wait_until_idle(self, balancer_id: str, deadline: float) -> str:
         """Return the state in which no change runs, or the last one before the deadline; "" = not found."""
-        loop = asyncio.get_running_loop()
-        wait, status = self._first_poll_seconds, "of unknown state"
-        while loop.time() + wait < deadline:
-            await asyncio.sleep(wait)
-            found = await get_object(self._api, _SERVICE, _PATH, balancer_id, LoadBalancer)
+        status = "of unknown state"
+        answers = poll(
+            lambda: get_object(self._api, _SERVICE, _PATH, balancer_id, LoadBalancer),
+            deadline=deadline,
+            first_seconds=self._first_poll_seconds,
+            max_seconds=_MAX_POLL_SECONDS,
+        )
+        async for found in answers:
             if isinstance(found, NotFound):
                 return ""
             if isinstance(found, LoadBalancer):
                 status = found.provisioning_status
                 if not status.startswith("PENDING"):
                     return status
-            wait = min(wait * _POLL_GROWTH, _MAX_POLL_SECONDS)
         return status
-
-    def _begin_write(self) -> float:
-        """Return the deadline."""
-        return asyncio.get_running_loop().time() + self.write_deadline_seconds
 
 
 def _is_own_part(part: Listener | Pool, balancer: LoadBalancer) -> bool:
@@ -354,8 +351,3 @@ def _list_own_addresses(found: Balancer) -> list[tuple[FloatingIp, str | None]]:
     assert isinstance(found.details, ObservedBalancer)
     port = found.details.balancer.vip_port_id
     return [(each, port) for each in plan.list_own_addresses(found.details)]
-
-
-def _without_answer(result: str | bool | WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:
-    assert not isinstance(result, str | bool)
-    return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result

@@ -1,11 +1,11 @@
 """The load balancers of one organisation of Thalassa Cloud."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from libs.clouds.balancer_writes import explain_failed_write, poll, set_deadline
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
@@ -47,7 +47,6 @@ REQUESTS_PER_MINUTE: Final = 480
 MAX_CONCURRENT: Final = 16
 _VPCS: Final = "/v1/vpcs"
 _FIRST_POLL_SECONDS: Final = 0.3
-_POLL_GROWTH: Final = 1.4  # each wait is longer than the one before by this factor
 _MAX_POLL_SECONDS: Final = 5.0  # as the cloud's own controller
 
 
@@ -238,13 +237,13 @@ class ThalassaBalancers:
         """Create the balancer, which has neither ports nor targets before it is ready."""
         if not desired.may_open_ports or not desired.subnet:
             return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         body = msgspec.json.encode(plan.build_creation(desired, owner))
         created = await self._api.write("POST", BALANCERS, body, read_created, deadline=deadline)
         if isinstance(created, WriteRejection):
             self._subnets.pop(self._build_subnet_key(desired), None)  # it may be gone
         if not isinstance(created, str):
-            return _without_answer(created)
+            return explain_failed_write(created)
         await self._wait_until(
             lambda found: isinstance(found, LoadBalancer) and found.status == "ready", created, deadline
         )
@@ -255,13 +254,13 @@ class ThalassaBalancers:
         if not ID.fullmatch(balancer_id) or change.refusal:
             reason = change.refusal or f"{balancer_id!r} is not an identity"
             return WriteRejection(kind="invalid", reason=reason)
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         result = await self._api.write(
             change.method, change.path, change.body or None, read_accepted, deadline=deadline
         )
         if isinstance(result, WriteRejection) and result.kind == "invalid":
             return msgspec.structs.replace(result, target=change.target)
-        return WriteSuccess() if isinstance(result, bool) else _without_answer(result)
+        return WriteSuccess() if isinstance(result, bool) else explain_failed_write(result)
 
     async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
         """Delete it, or the target group that is left of one. A reserved address stays."""
@@ -269,14 +268,14 @@ class ThalassaBalancers:
         if not ID.fullmatch(identity):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an identity")
         path = BALANCERS if identity == balancer_id else GROUPS
-        deadline = self._begin_write()
+        deadline = set_deadline(self.write_deadline_seconds)
         deleted = await self._api.write(
             "DELETE", f"{path}/{identity}", None, read_deletion, deadline=deadline
         )
         if isinstance(deleted, NotFound):
             return deleted
         if not isinstance(deleted, bool):
-            return _without_answer(deleted)
+            return explain_failed_write(deleted)
         if path == GROUPS or await self._wait_until(
             lambda found: isinstance(found, NotFound), identity, deadline
         ):
@@ -287,21 +286,19 @@ class ThalassaBalancers:
         self, is_done: Callable[[LoadBalancer | NotFound | Unanswered], bool], identity: str, deadline: float
     ) -> bool:
         """Poll the balancer; return False if it is not done by the deadline."""
-        loop = asyncio.get_running_loop()
-        wait = self._first_poll_seconds
-        while loop.time() + wait < deadline:
-            await asyncio.sleep(wait)
-            found = await self._api.get_item(BALANCERS, identity, LoadBalancer)
+        answers = poll(
+            lambda: self._api.get_item(BALANCERS, identity, LoadBalancer),
+            deadline=deadline,
+            first_seconds=self._first_poll_seconds,
+            max_seconds=_MAX_POLL_SECONDS,
+        )
+        async for answer in answers:
+            found = answer
             if isinstance(found, LoadBalancer) and not _is_there(found):
                 found = NotFound()
             if is_done(found):
                 return True
-            wait = min(wait * _POLL_GROWTH, _MAX_POLL_SECONDS)
         return False
-
-    def _begin_write(self) -> float:
-        """Return the deadline."""
-        return asyncio.get_running_loop().time() + self.write_deadline_seconds
 
 
 def _is_there(balancer: LoadBalancer) -> bool:
@@ -320,8 +317,3 @@ def _is_complete(listener: Listener) -> bool:
 
 def _has_targets(group: TargetGroup) -> bool:
     return group.attachments is not None and all(each.target for each in group.attachments)
-
-
-def _without_answer(result: object) -> WriteRejection | UnknownOutcome:
-    assert isinstance(result, WriteRejection | Unanswered)
-    return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result
