@@ -21,10 +21,8 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.services import IPAM, LABELER
 
-HopName = Literal[  # the keys of web/src/hops.tsx
-    "registered", "observed", "queried", "enriched", "initialized", "untainted", "allocated", "ready",
-    "requested", "approved", "issued",
-]  # fmt: skip
+_RequiredHop = Literal["registered", "observed", "queried", "enriched", "initialized", "untainted"]
+HopName = _RequiredHop | Literal["allocated", "ready", "requested", "approved", "issued"]  # keys of hops.tsx
 NodeState = Literal["stuck", "joining", "ready", "foreign"]
 RequestState = Literal["pending", "denied", "failed", "approved", "issued"]  # of its certificate
 InstanceState = Literal["exists", "off", "gone", "unknown"]
