@@ -71,7 +71,7 @@ class LabelerService:
             on_stream_replaced=self._on_stream_replaced,
         )
         self._stream_cache = self._flow.cache
-        self._epoch = 0  # the greatest one whose begin was handled
+        self._epoch = 0  # the cache's greatest one whose begin was handled
         self._own_writes = OwnWrites(dependencies.monotonic)
         nodes = NodeWriter(
             dependencies.require_kube(),
@@ -177,9 +177,10 @@ class LabelerService:
         await self._dependencies.bus.consume(durable, handle, in_flight=self._settings.in_flight)
 
     def _on_message(self, message: Message) -> None:
-        if self._stream_cache.greatest_epoch > self._epoch:
+        # It falls where the end of the stream was lost: the next leader may begin a lower epoch.
+        if self._stream_cache.greatest_epoch != self._epoch:
             self._epoch = self._stream_cache.greatest_epoch
-            if self._on_node_enriched.forget_writes():
+            if self._epoch and self._on_node_enriched.forget_writes():
                 self._rollout.request("the watcher has begun a new epoch")
         self._uninitialized_nodes.apply(message.event, self._dependencies.monotonic())
         self._provider_ids.apply(message.event)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.common.bus.protocol import StreamPosition
+from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.common.kube.errors import FenceFailed
@@ -101,6 +103,28 @@ async def test_a_write_that_a_restored_etcd_has_lost_is_repeated_when_the_next_e
         await join(flow)
         kube.restore(backup)
         # The stream has this state already, so metadata publishes nothing.
+        await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=2))
+        await wait_until(lambda: kube.node("web-1").is_initialized, "initialized again")
+    assert kube.list_patches() == ["nodes/status", "nodes"] * 2
+
+
+async def test_a_lower_epoch_begins_after_the_stream_has_lost_its_end(flow: FlowActor):
+    backup = make_node()
+    kube = InMemoryNodes(backup)
+    async with run_labeler(flow.url, kube) as service:
+        cache = service._stream_cache
+        observed = await flow.publish_node(backup)
+        await wait_until(lambda: cache.sequence >= observed, "observed")
+        kept = tuple(cache._messages.values())
+        await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=7))
+        await flow.enrich(backup, FACTS, observed=observed)
+        await flow.wait_for_decision("web-1", "initialized")
+        kept += tuple(each for each in cache._messages.values() if isinstance(each.event, NodeEnriched))
+        kube.restore(backup)
+        cache.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=observed))
+        for each in kept:
+            cache.apply(each)
+        cache.finish_replay()
         await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=2))
         await wait_until(lambda: kube.node("web-1").is_initialized, "initialized again")
     assert kube.list_patches() == ["nodes/status", "nodes"] * 2
