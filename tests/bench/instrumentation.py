@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.common.bus.protocol import Bus
-from libs.common.service.pulse_publisher import Problems
 from libs.common.service.service import Service
 from libs.testbed.service_start import PROCESS_NAME
 
@@ -51,10 +50,8 @@ def switch_pulses() -> None:
         def __iter__(self) -> Iterator[Service]:
             return super().__iter__() if switch.exists() else iter(())
 
-    async def publish_switched(
-        bus: Bus, services: Sequence[Service], identity: str, problems: Problems
-    ) -> None:
-        await publish(bus, Switched(services), identity, problems)
+    async def publish_switched(bus: Bus, services: Sequence[Service], *others: object) -> None:
+        await publish(bus, Switched(services), *others)
 
     application.publish_pulses = publish_switched
 
