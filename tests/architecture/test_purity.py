@@ -26,7 +26,7 @@ SHELL = (
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
     r"libs\.clouds\.(balancers|instances|routes)",  # only declarations
-    r"libs\.clouds\.(account_session|balancer_writes|http_reader)",
+    r"libs\.clouds\.(account_session|cloud_writes|http_reader)",
     r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances|routes)",
     r"libs\.clouds\.hcloud\.balancers\.(action_waiter|hcloud_balancers)",
     r"libs\.clouds\.openstack\.balancers\.octavia_balancers",

@@ -1,12 +1,12 @@
 """The routes of one network of Hetzner Cloud."""
 
-import asyncio
 import ipaddress
 from typing import Annotated, Final
 
 import msgspec
 
-from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.balancers import UnknownOutcome, WriteResult, WriteSuccess
+from libs.clouds.cloud_writes import explain_failed_write, set_deadline
 from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS
 from libs.clouds.hcloud.balancers.action_waiter import ActionWaiter
 from libs.clouds.hcloud.balancers.write_responses import ApiRejection, StartedAction, read_write
@@ -90,7 +90,7 @@ class HcloudRoutes:
         return NotFound() if is_missing else result
 
     async def _change(self, action: str, route: Route) -> WriteResult:
-        deadline = asyncio.get_running_loop().time() + self.write_deadline_seconds
+        deadline = set_deadline(self.write_deadline_seconds)
         started = await self._api.write(
             "POST",
             f"{_PATH}/{self.network}/actions/{action}",
@@ -98,10 +98,8 @@ class HcloudRoutes:
             lambda response: read_write(response, StartedAction),
             deadline=deadline,
         )
-        if isinstance(started, WriteRejection):
-            return started
-        if isinstance(started, Unanswered):
-            return UnknownOutcome(reason=started.reason)
+        if not isinstance(started, StartedAction):
+            return explain_failed_write(started)
         ended = await self._actions.wait_for(started.action, deadline)
         if ended.status == "success":
             return WriteSuccess()

@@ -1,6 +1,5 @@
 """The routes of one router of Neutron, with the allowed address pairs of the ports to which they lead."""
 
-import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import ip_network
@@ -8,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.balancers import WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.cloud_writes import explain_failed_write, set_deadline
 from libs.clouds.instances import Credential, Instance, NotFound, Unanswered
 from libs.clouds.openstack.balancers.responses import OpenStackRejection, read_accepted, read_item, read_page
 from libs.clouds.openstack.object_reader import ID, get_object, list_objects
@@ -126,7 +126,7 @@ class OpenStackRoutes:
         plan: Callable[[Router, Port | None, Route], tuple[Request, ...] | WriteRejection],
     ) -> WriteResult | NotFound | None:
         """Read router and port, and send what is planned; None if that is nothing."""
-        deadline = asyncio.get_running_loop().time() + self.write_deadline_seconds
+        deadline = set_deadline(self.write_deadline_seconds)
         for _ in range(_ATTEMPTS):
             router = await self._get_router()
             if isinstance(router, NotFound):
@@ -156,10 +156,10 @@ class OpenStackRoutes:
                 deadline=deadline,
                 if_match=each.if_match,
             )
-            if isinstance(result, Unanswered):
-                return UnknownOutcome(reason=result.reason)
-            if isinstance(result, WriteRejection):
-                return _limit_to_route(result) if each.path.startswith(PORTS) else result
+            if isinstance(result, WriteRejection) and each.path.startswith(PORTS):
+                return _limit_to_route(result)
+            if not isinstance(result, bool):
+                return explain_failed_write(result)
         return WriteSuccess() if requests else None
 
     # ---- reads

@@ -4,7 +4,6 @@ from typing import Final
 
 import msgspec
 
-from libs.clouds.balancer_writes import explain_failed_write, set_deadline
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
@@ -18,6 +17,7 @@ from libs.clouds.balancers import (
     WriteResult,
     WriteSuccess,
 )
+from libs.clouds.cloud_writes import explain_failed_write, set_deadline
 from libs.clouds.error_responses import collect_all
 from libs.clouds.hcloud.balancers import plan
 from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS

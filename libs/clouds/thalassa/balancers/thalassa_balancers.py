@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from libs.clouds.balancer_writes import explain_failed_write, poll, set_deadline
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
@@ -19,6 +18,7 @@ from libs.clouds.balancers import (
     WriteResult,
     WriteSuccess,
 )
+from libs.clouds.cloud_writes import explain_failed_write, poll, set_deadline
 from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.clouds.thalassa.balancers import plan
 from libs.clouds.thalassa.balancers.desired import (

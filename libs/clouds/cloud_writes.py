@@ -1,4 +1,4 @@
-"""Shared by all writers of load balancers: deadlines, polls, and the results of failed requests."""
+"""Shared by all writers of load balancers and routes: deadlines, polls, the results of failed requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +28,6 @@ async def poll(
         wait = min(wait * _POLL_GROWTH, max_seconds)
 
 
-def explain_failed_write(result: object) -> WriteRejection | UnknownOutcome:
+def explain_failed_write(result: WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:
     """Return the rejection. Without an answer, the API may have made the change."""
-    assert isinstance(result, WriteRejection | Unanswered)
     return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result
