@@ -146,9 +146,8 @@ class IpamService:
             *self._config_reloader.problems(),
         )
 
-    @property
-    def quarantine(self) -> Quarantine | None:
-        """The blocks in quarantine, for the pulse; None before the claims were read."""
+    def list_quarantine(self) -> Quarantine | None:
+        """Return the blocks in quarantine, for the pulse; None before the claims were read."""
         read_at, pages = self._allocator.pages_read_at, self._allocator.pages.by_range.values()
         return build_quarantine(pages, self._settings.quarantine, read_at) if read_at is not None else None
 

@@ -229,14 +229,15 @@ async def test_who_finds_no_room_is_told_on_the_node_and_served_soon_after_a_blo
         await flow.advance_time(clock, 580.0, "nodes")
         await flow.advance_time(clock, 5.0, "configmaps")  # a try to find room
         assert "web-3" not in flow.kube.pod_cidrs()
-        assert ipam.quarantine is not None
-        [block] = ipam.quarantine.blocks
+        quarantine = ipam.list_quarantine()
+        assert quarantine is not None
+        [block] = quarantine.blocks
         assert (block.node, (block.block,)) == ("web-1", before["web-1"])
         assert block.until - block.since == timedelta(minutes=10)
         clock.advance(20.0)
         await flow.publish_leading()
         assert (await flow.wait_for_pod_cidrs(3, seconds=SOON))["web-3"] == before["web-1"]
-        await wait_until(lambda: not getattr(ipam.quarantine, "count", 1), "the quarantine is over")
+        await wait_until(lambda: not getattr(ipam.list_quarantine(), "count", 1), "the quarantine is over")
 
 
 async def test_a_node_that_is_being_deleted_keeps_its_block(flow: IpamFlow):

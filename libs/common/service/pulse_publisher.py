@@ -39,9 +39,8 @@ class LeadingService(Service, Protocol):
 class QuarantiningService(Service, Protocol):
     """A service that keeps blocks in quarantine; it is built as this type, so that mypy sees a rename."""
 
-    @property
-    def quarantine(self) -> Quarantine | None:
-        """The blocks in quarantine; None before they are known."""
+    def list_quarantine(self) -> Quarantine | None:
+        """Return the blocks in quarantine; None before they are known."""
 
 
 async def publish_pulses(
@@ -94,6 +93,6 @@ def build_pulse(
         errors=count_errors(service.spec),
         lag=lag.messages,
         oldest_at=lag.since,
-        quarantine=service.quarantine if isinstance(service, QuarantiningService) else None,
+        quarantine=service.list_quarantine() if isinstance(service, QuarantiningService) else None,
         events=events,
     )

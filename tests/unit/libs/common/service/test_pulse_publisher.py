@@ -49,6 +49,9 @@ class IdleService:
     def problems(self) -> tuple[str, ...]:
         return self._problems
 
+    def list_quarantine(self) -> Quarantine | None:
+        return self.quarantine
+
 
 def test_a_service_without_errors_counts_none():
     assert count_errors(replace(FLORIST, service="idle", publishes=())) == {}
