@@ -60,7 +60,7 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 	@$(BIN)/talos-ccm demo $(ARGS)
 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-LEFT_OUT = tests/browser tests/deploy tests/observe tests/real_openstack tests/real_talos
+LEFT_OUT = tests/console/browser tests/deploy tests/observe tests/real/openstack tests/real/talos
 # In a fresh checkout, one process compiles the sources and reads hypothesis' constants; otherwise each worker would.
 COLLECTED := .hypothesis/constants
 

@@ -61,7 +61,7 @@ console-types: env ## write the TypeScript types of what the console sends to it
 .PHONY: console-screenshots
 console-screenshots: env ## take the screenshots of the live console in docs/images again (ARGS="--help")
 	@$(BIN)/python -m libs.testbed.browser
-	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
+	@$(BIN)/python -m tests.console.browser.screenshots $(ARGS)
 
 # Only a change of the .proto file needs the compiler. It runs in an environment of its own, pinned here.
 PROTO_DIR := libs/talos/proto

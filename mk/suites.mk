@@ -8,7 +8,7 @@ test-deploy: testbed ## the chart: lint, schemas of every Kubernetes, rights, a 
 .PHONY: test-browser
 test-browser: testbed ## the page of the live console in a real Chromium, which is Debian's or CHROMIUM=/path
 	@$(BIN)/python -m libs.testbed.browser
-	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/browser $(ARGS)
+	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/console/browser $(ARGS)
 
 .PHONY: test-observe
 test-observe: testbed ## alerts and dashboards by a real Prometheus, which is Debian's or PROMETHEUS=/path
@@ -19,12 +19,12 @@ test-observe: testbed ## alerts and dashboards by a real Prometheus, which is De
 .PHONY: test-real-talos
 test-real-talos: testbed ## our client against Talos's own API server, built from source (Linux; root or user namespaces)
 	@$(BIN)/python -m libs.testbed.control_plane.build --talos-front
-	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/real_talos $(ARGS)
+	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/real/talos $(ARGS)
 
 .PHONY: test-real-openstack
 test-real-openstack: env ## load balancers and routes against Octavia and Neutron, installed from PyPI (220 MB)
 	@$(BIN)/python -m libs.testbed.clouds.openstack_services.installation >/dev/null
-	@$(BIN)/pytest -q tests/real_openstack $(ARGS)
+	@$(BIN)/pytest -q tests/real/openstack $(ARGS)
 
 # The other targets run on the oldest supported Python, or on that of the machine.
 NEWEST_NAME := python3.13

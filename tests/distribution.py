@@ -10,17 +10,17 @@ from xdist.workermanage import WorkerController
 # The files that take longest, as last measured, each with all that is run together with it. Other files
 # follow suite by suite. The files of tests/unit come last: they only compute.
 _LONGEST: Final = (
-    "real_openstack/test_octavia_balancers",
-    "real_openstack/test_octavia_flow",
-    "real_openstack/test_neutron_routes",
-    "real_openstack/test_neutron_flow",
+    "real/openstack/test_octavia_balancers",
+    "real/openstack/test_octavia_flow",
+    "real/openstack/test_neutron_routes",
+    "real/openstack/test_neutron_flow",
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
     "integration/test_lifecycle_kubernetes",
     "integration/test_kube_reflector",
     "integration/test_migration",
     "integration/test_bench",
-    "integration/test_cloud_schedules",
+    "integration/clouds/test_cloud_schedules",
     "contract/test_kube_watch",
     "integration/test_chaos_run",
     "integration/test_nats_cluster",
@@ -29,9 +29,9 @@ _LONGEST: Final = (
     "deploy/test_chart_install",
     "deploy/test_talos_patches",
     "contract/test_bus_conformance",
-    "flow/test_balancer_flow",
+    "flow/clouds/test_balancer_flow",
     "integration/test_stuck_nodes",
-    "integration/test_balancer_conformance",
+    "integration/clouds/test_balancer_conformance",
     "integration/hostile/test_hostile_machine",
     "flow/test_watcher_publishing",
     "observe/test_dashboards",
@@ -44,8 +44,7 @@ _LONGEST: Final = (
 _SUITES: Final = (
     "deploy",
     "observe",
-    "real_openstack",
-    "real_talos",
+    "real",
     "integration",
     "contract",
     "flow",
@@ -63,8 +62,8 @@ _TOGETHER: Final = {
     "tests/contract/test_kube_": "API servers",
     "tests/contract/test_interface": "sources",
     "tests/architecture/": "sources",
-    "tests/real_openstack/test_octavia_": "Octavia",
-    "tests/real_openstack/test_neutron_": "Neutron",
+    "tests/real/openstack/test_octavia_": "Octavia",
+    "tests/real/openstack/test_neutron_": "Neutron",
 }
 
 

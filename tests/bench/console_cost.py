@@ -41,7 +41,7 @@ from tests.bench.instrumentation import PULSE_SWITCH
 from tests.bench.measurement import make_fleet, run_machines
 from tests.bench.results import read_host
 from tests.bus_actors import Recorder, make_event, run_during, wait_until
-from tests.console_actors import ConsoleClient
+from tests.console.console_actors import ConsoleClient
 
 _JOIN_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 12.0  # longer than the period of pulses

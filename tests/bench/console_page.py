@@ -24,8 +24,8 @@ from libs.testbed.service_processes import measure_process_usage
 from libs.testbed.service_start import start_service
 from tests.bench.results import read_host
 from tests.bus_actors import run_during, wait_until
-from tests.console_actors import ConsoleClient
-from tests.console_fleet import ConsoleFleet
+from tests.console.console_actors import ConsoleClient
+from tests.console.console_fleet import ConsoleFleet
 
 _SIZE: Final = (1360, 860)
 _WAIT_SECONDS: Final = 120.0

@@ -12,7 +12,7 @@ from libs.common.kube.errors import Invalid
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet
 from tests.bus_actors import wait_until
-from tests.console_logins import KINDS, ExposedConsole, Viewer, open_viewer, run_exposed_console
+from tests.console.console_logins import KINDS, ExposedConsole, Viewer, open_viewer, run_exposed_console
 from tests.contract.conftest import ApiServer
 
 SECONDS = 10.0

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cli.__main__ import main
 from libs.common.contract.services import LEASE_NAMESPACE
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.balancer_actors import CLASS, SERVICES, BalancerCluster
+from tests.clouds.balancer_actors import CLASS, SERVICES, BalancerCluster
 
 OTHER_TOKEN = "b" * 64
 MERGE = "application/merge-patch+json"

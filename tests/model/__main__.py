@@ -8,7 +8,8 @@ import time
 
 from msgspec.structs import asdict, replace
 
-from tests.model import approval, cloud_models, handover
+from tests.model import approval, handover
+from tests.model.clouds import cloud_models
 from tests.model.handover_state import Rules
 from tests.model.search import Model, StateT, search
 

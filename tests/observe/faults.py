@@ -21,7 +21,7 @@ from services.bootstrap.certificates import AUTHORITY_LIFETIME, make_authority
 from services.bootstrap.resource_names import CERTIFICATE, KEY
 from tests.bus_actors import run_during
 from tests.integration.processes import a_process
-from tests.observe.cloud_account import CloudAccount, run_cloud_account
+from tests.observe.clouds.cloud_account import CloudAccount, run_cloud_account
 from tests.observe.observed_cluster import BLOCKS, CONFIG, WORKERS, ObservedCluster, gone
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

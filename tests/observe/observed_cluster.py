@@ -19,7 +19,7 @@ from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
-from tests.observe.cloud_account import ACCOUNT
+from tests.observe.clouds.cloud_account import ACCOUNT
 from tests.observe.shortened import shortened
 
 RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"

@@ -15,7 +15,7 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import QUICK, Cluster
-from tests.observe.cloud_account import CloudAccount, run_cloud_account
+from tests.observe.clouds.cloud_account import CloudAccount, run_cloud_account
 from tests.observe.observed_cluster import RULES, install
 from tests.tcp_server import OtlpCollector, run_collector
 

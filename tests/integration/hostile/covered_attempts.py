@@ -12,16 +12,16 @@ _RIGHTS: Final = f"{_INTEGRATION}/test_nats_rights.py::"
 _ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
 _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
 _HOLDERS: Final = "tests/flow/test_address_holders.py::"
-_BALANCERS: Final = "tests/flow/test_balancer_flow.py::"
-_ROUTES: Final = "tests/flow/test_route_flow.py::"
-_NEUTRON: Final = "tests/real_openstack/test_neutron_routes.py::"
+_BALANCERS: Final = "tests/flow/clouds/test_balancer_flow.py::"
+_ROUTES: Final = "tests/flow/clouds/test_route_flow.py::"
+_NEUTRON: Final = "tests/real/openstack/test_neutron_routes.py::"
 _ROUTE_PLAN: Final = "tests/unit/services/cloud/routes/test_plan_routes.py::"
-_CLOUD: Final = "tests/flow/test_cloud_flow.py::"
+_CLOUD: Final = "tests/flow/clouds/test_cloud_flow.py::"
 _INSTANCES: Final = "tests/flow/test_lifecycle_instances.py::"
 _LIFECYCLE: Final = "tests/unit/services/lifecycle"
 _METADATA: Final = "tests/unit/services/labeler/test_instance_metadata.py::"
 _ACCOUNTS: Final = "tests/deploy/test_chart_clouds.py::"
-_CONSOLE: Final = "tests/flow/test_console_exposed.py::"
+_CONSOLE: Final = "tests/flow/console/test_console_exposed.py::"
 _LOGIN: Final = "tests/contract/test_console_login.py::"
 _FLOOD: Final = f"{_INTEGRATION}/test_health_flood.py::"
 _NOT_ALLOWED: Final = (
@@ -286,7 +286,7 @@ COVERED_CREDENTIAL_ATTEMPTS: Final = (
     CoveredAttempt(
         "deletes all servers of the project, with a credential that may write",
         "**lifecycle deletes their Nodes**, as it should, within the account's limit",
-        "tests/flow/test_cloud_deletion.py::test_a_pool_that_its_cloud_deletes_to_zero_takes_its_nodes_along",
+        "tests/flow/clouds/test_cloud_deletion.py::test_a_pool_that_its_cloud_deletes_to_zero_takes_its_nodes_along",
     ),
     CoveredAttempt(
         "answers in place of the API with a certificate that is not the API's",

@@ -16,7 +16,7 @@ from services.cloud.core.judge_round import Query
 from services.cloud.core.node_table import NodeTable
 from tests.builders import NOW, STREAM_ID, make_node
 from tests.clocks import VirtualClock, run_virtually
-from tests.cloud_rounds import make_instance
+from tests.clouds.cloud_rounds import make_instance
 
 PER_PAGE = 50
 

@@ -13,7 +13,7 @@ from services.cloud.core.instance_schedule import MAX_PER_ROUND, MAX_WITNESSES, 
 from services.cloud.core.judge_round import judge_round
 from services.cloud.core.node_table import CloudNode, NodeTable
 from tests.builders import NOW, make_node
-from tests.cloud_rounds import ACCOUNT, BY_CREDENTIAL, make_cloud_node, make_instance, make_round
+from tests.clouds.cloud_rounds import ACCOUNT, BY_CREDENTIAL, make_cloud_node, make_instance, make_round
 
 RECORDED = InstanceAnchor(kind=BY_CREDENTIAL.kind, id=BY_CREDENTIAL.id)
 READY = [

@@ -17,7 +17,7 @@ from libs.common.contract.events import (
 from libs.common.contract.instances import InstanceAnchor
 from services.cloud.core.judge_round import Round, judge_round
 from services.cloud.core.node_table import CloudNode
-from tests.cloud_rounds import (
+from tests.clouds.cloud_rounds import (
     ACCOUNT,
     ANCHOR,
     BY_CREDENTIAL,

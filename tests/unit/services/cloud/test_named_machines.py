@@ -10,7 +10,7 @@ from libs.clouds.instances import Deleted, Instance, InstanceAddress, NotFound
 from libs.common.contract.events import InstanceMetadata
 from services.cloud.core.named_machines import NamedMachine, NamedMachines, build_metadata
 from tests.builders import NOW, STREAM_ID, make_node, make_node_enriched, make_unreachable
-from tests.cloud_rounds import SILENCE, make_instance, make_query
+from tests.clouds.cloud_rounds import SILENCE, make_instance, make_query
 from tests.named_machines import HCLOUD
 
 ADDRESSES = (InstanceAddress("192.0.2.5"), InstanceAddress("10.0.0.5", "9"), InstanceAddress("10.0.0.7", "8"))

@@ -13,8 +13,8 @@ from services.cloud.core.balancers.balancer_record import (
     is_selected,
     read_balancer_record,
 )
-from tests.balancers import ACCOUNT, make_service
 from tests.builders import NOW
+from tests.clouds.balancers import ACCOUNT, make_service
 
 ANCHOR = InstanceAnchor(kind="network", id="4711")
 RECORDS = {

@@ -34,8 +34,8 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteStatus,
     WriteUnsettled,
 )
-from tests.balancers import ANCHOR, NODE, SILENCE, make_service
 from tests.builders import NOW
+from tests.clouds.balancers import ANCHOR, NODE, SILENCE, make_service
 
 CREATE = CreateBalancer(desired="v1", targets=())
 CHANGE = ChangeBalancer(balancer_id="1", change="set v1")

@@ -25,7 +25,7 @@ from services.cloud.core.balancers.balancer_steps import (
 )
 from services.cloud.core.balancers.plan_step import plan_step
 from services.cloud.core.balancers.service_fields import build_request
-from tests.balancers import (
+from tests.clouds.balancers import (
     ADDRESS,
     ANCHOR,
     OTHER_OWNER,

@@ -46,7 +46,8 @@ from services.cloud.core.balancers.balancer_view import (
 )
 from services.cloud.core.balancers.plan_step import plan_step
 from services.cloud.core.balancers.select_targets import TargetSelection
-from tests.balancers import (
+from tests.builders import NOW
+from tests.clouds.balancers import (
     ADDRESS,
     ANCHOR,
     CREDENTIAL,
@@ -65,7 +66,6 @@ from tests.balancers import (
     make_service,
     make_view,
 )
-from tests.builders import NOW
 
 DEADLINE = at(60)
 LONG_AGO = at(-3600)

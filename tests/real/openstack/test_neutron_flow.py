@@ -1,0 +1,193 @@
+"""Routes to the pods of Nodes from end to end, with Neutron itself as the cloud."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.testbed.clouds.api_server import SimApiServer
+from libs.testbed.clouds.openstack_services.services import RealOpenStack
+from tests.bus_actors import wait_until
+from tests.contract.clouds.accounts import SECRET, OpenStackAccount
+from tests.real.openstack.route_cluster import RouterCluster
+
+POD_CIDR, OTHER_POD_CIDR = "10.244.1.0/24", "10.244.2.0/24"
+ADD, REMOVE, PORT = ".*/add_extraroutes", ".*/remove_extraroutes", ".*/ports/.*"
+PATIENCE = 60.0
+
+
+@pytest.fixture
+async def cluster(server: SimApiServer[RealOpenStack], tmp_path: Path) -> AsyncIterator[RouterCluster]:
+    async with RouterCluster.open(server, tmp_path) as opened:
+        yield opened
+
+
+def get_address(port: dict[str, Any]) -> str:
+    address: str = port["fixed_ips"][0]["ip_address"]
+    return address
+
+
+async def test_a_node_gets_route_and_pair_which_go_with_node_and_server(cluster: RouterCluster):
+    async with cluster.run_account():
+        port = await cluster.attach("web-1", POD_CIDR, "fd00::/64")
+        condition = await cluster.wait_for_condition("web-1", "RouteCreated")
+        router = cluster.behind.router
+        assert condition.message == f"Router {router} routes {POD_CIDR} to this Node", "it has no IPv6"
+        assert cluster.routes == {(POD_CIDR, get_address(port))}
+        assert cluster.behind.list_pairs(port["id"]) == {POD_CIDR}
+        await cluster.cluster.admin.delete_node("web-1")
+        other = await cluster.attach("web-2", OTHER_POD_CIDR)
+        await cluster.wait_for_condition("web-2", "RouteCreated")
+        assert (POD_CIDR, get_address(port)) in cluster.routes, "its server exists"
+    cluster.delete_server(port)
+    async with cluster.run_account():
+        left = {(OTHER_POD_CIDR, get_address(other))}
+        await wait_until(lambda: cluster.routes == left, "the route is gone", PATIENCE)
+        await wait_until(lambda: cluster.behind.list_pairs(port["id"]) == set(), "its pair, too", PATIENCE)
+    assert cluster.behind.list_pairs(other["id"]) == {OTHER_POD_CIDR}
+
+
+@pytest.mark.parametrize("effect", ["now", "never"])
+@pytest.mark.parametrize("write", [PORT, ADD], ids=["pair", "route"])
+async def test_a_process_that_crashed_at_any_write_of_a_route_is_continued(
+    cluster: RouterCluster, write: str, effect: str
+):
+    cluster.server.add_fault("hang", write, method="PUT", count=1, effect=effect)
+    hanging = cluster.server.faults[-1]
+    async with cluster.run_account():
+        port = await cluster.attach("web-1", POD_CIDR)
+        await wait_until(lambda: hanging.count == 0, "the write hangs", PATIENCE)
+    async with cluster.run_account():
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    assert cluster.routes == {(POD_CIDR, get_address(port))}
+    assert cluster.behind.list_pairs(port["id"]) == {POD_CIDR}
+
+
+async def test_a_pair_without_its_route_goes_with_the_node(cluster: RouterCluster):
+    """The process that wrote it has crashed before the route."""
+    cluster.server.add_fault("hang", ADD, count=1, effect="never")
+    hanging = cluster.server.faults[-1]
+    async with cluster.run_account():
+        port = await cluster.attach("web-1", POD_CIDR)
+        await wait_until(lambda: hanging.count == 0, "the route is not there", PATIENCE)
+    assert cluster.behind.list_pairs(port["id"]) == {POD_CIDR}
+    await cluster.cluster.admin.delete_node("web-1")
+    cluster.delete_server(port)
+    async with cluster.run_account():
+        await wait_until(lambda: cluster.behind.list_pairs(port["id"]) == set(), "the pair is gone", PATIENCE)
+    assert cluster.routes == set()
+
+
+async def test_a_process_that_crashed_between_both_deletions_is_continued(cluster: RouterCluster):
+    async with cluster.run_account():
+        port = await cluster.attach("web-1", POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    await cluster.cluster.admin.delete_node("web-1")
+    cluster.delete_server(port)
+    cluster.server.add_fault("hang", PORT, method="PUT", count=1, effect="never")
+    hanging = cluster.server.faults[-1]
+    async with cluster.run_account():
+        await wait_until(lambda: hanging.count == 0, "the route is gone, and the pair is not", PATIENCE)
+    assert cluster.routes == set()
+    async with cluster.run_account():
+        await wait_until(lambda: cluster.behind.list_pairs(port["id"]) == set(), "the pair is gone", PATIENCE)
+
+
+async def test_an_equal_route_with_its_pair_is_recorded_and_not_written(cluster: RouterCluster):
+    port = await cluster.attach("web-1", POD_CIDR)
+    routes = [{"destination": POD_CIDR, "nexthop": get_address(port)}]
+    add = f"/routers/{cluster.behind.router}/add_extraroutes"
+    cluster.behind.send("PUT", add, router={"routes": routes})
+    pairs = [{"ip_address": POD_CIDR}, {"ip_address": "10.0.0.200"}]
+    cluster.behind.send("PUT", f"/ports/{port['id']}", port={"allowed_address_pairs": pairs})
+    async with cluster.run_account():
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    assert cluster.list_writes() == []
+    assert get_address(port) in await cluster.read_record()
+    await cluster.cluster.admin.delete_node("web-1")
+    cluster.delete_server(port)
+    async with cluster.run_account():
+        await wait_until(lambda: cluster.routes == set(), "the route is gone", PATIENCE)
+    assert cluster.behind.list_pairs(port["id"]) == {"10.0.0.200"}
+
+
+async def test_the_node_of_a_full_router_names_the_limit_before_a_request(cluster: RouterCluster):
+    cluster.behind.set_route_quota(1)
+    async with cluster.run_account():
+        await cluster.attach("web-1", POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+        before = len(cluster.list_writes())
+        port = await cluster.attach("web-2", OTHER_POD_CIDR)
+        condition = await cluster.wait_for_condition("web-2", "NoRouteCreated")
+        assert f"router {cluster.behind.router} has 1 of at most 1 routes" in condition.message
+        assert len(cluster.list_writes()) == before
+        assert cluster.behind.list_pairs(port["id"]) == set()
+
+
+async def test_the_node_of_a_full_router_without_a_shown_limit_names_the_rejection(cluster: RouterCluster):
+    cluster.behind.set_route_quota(1)
+
+    def hide(request: Any, answer: Any) -> None:
+        if "/quotas/" in request.path:
+            del answer.document["quota"]["router_route"]
+
+    cluster.server.after_answer = hide
+    async with cluster.run_account():
+        await cluster.attach("web-1", POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+        await cluster.attach("web-2", OTHER_POD_CIDR)
+        condition = await cluster.wait_for_condition("web-2", "NoRouteCreated")
+        assert "the cloud rejects it: HTTP 409: Quota exceeded for resources" in condition.message
+        await cluster.cluster.wait_for_event("web-2", "FailedToCreateRoute")
+        cluster.behind.set_route_quota(2)
+        await cluster.wait_for_condition("web-2", "RouteCreated")
+
+
+async def test_the_node_of_a_server_without_a_port_behind_the_router_names_the_missing_port(
+    cluster: RouterCluster,
+):
+    async with cluster.run_account():
+        server_id = cluster.behind.sim.add_server("web-1")
+        await cluster.register("web-1", f"openstack:///{server_id}", POD_CIDR)
+        condition = await cluster.wait_for_condition("web-1", "NoRouteCreated")
+        assert f"is not attached to router {cluster.behind.router}" in condition.message
+        await cluster.cluster.wait_for_event("web-1", "FailedToCreateRoute")
+        cluster.behind.add_port(server_id)
+        await cluster.wait_for_condition("web-1", "RouteCreated", 2 * PATIENCE)
+
+
+async def test_a_route_of_another_owner_stays_and_the_node_names_it(cluster: RouterCluster):
+    foreign = (POD_CIDR, "10.0.0.99")
+    add = f"/routers/{cluster.behind.router}/add_extraroutes"
+    routes = [{"destination": POD_CIDR, "nexthop": "10.0.0.99"}]
+    cluster.behind.send("PUT", add, router={"routes": routes})
+    async with cluster.run_account():
+        port = await cluster.attach("web-1", POD_CIDR)
+        condition = await cluster.wait_for_condition("web-1", "NoRouteCreated")
+        assert f"a route of another owner exists: {POD_CIDR} via 10.0.0.99" in condition.message
+    assert cluster.routes == {foreign}
+    assert cluster.behind.list_pairs(port["id"]) == set()
+    assert cluster.list_writes() == []
+
+
+async def test_by_another_projects_credential_nothing_is_deleted(cluster: RouterCluster, tmp_path: Path):
+    async with cluster.run_account():
+        port = await cluster.attach("web-1", POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    before = cluster.routes
+    cluster.delete_server(port)
+    await cluster.cluster.admin.delete_node("web-1")
+    right = cluster.file.read_text()
+    folder = tmp_path / "other"
+    folder.mkdir()
+    account = OpenStackAccount(cluster.server, user="other")  # type: ignore[arg-type]
+    wrong = account.write_credential(folder, SECRET).read_text()
+    cluster.file.write_text(f"{wrong}\n[Route]\nrouter-id = {cluster.behind.router}\n")
+    async with cluster.run_account(bus_server=cluster.cluster.bus_server) as service:
+        await wait_until(
+            lambda: any("finds no router" in each for each in service.problems()), "it is reported", PATIENCE
+        )
+        assert cluster.routes == before
+        cluster.file.write_text(right)
+        await wait_until(lambda: cluster.routes == set(), "by the right one, the route goes", PATIENCE)
