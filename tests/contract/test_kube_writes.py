@@ -214,6 +214,24 @@ async def test_the_planned_patch_of_a_joining_node_is_taken_in_one_piece(api: Ku
     assert build_node_patch(after, wanted) == []
 
 
+@pytest.mark.parametrize(
+    ("planned", "restored"), [((IPV4,), ()), ((IPV4, IPV6), (IPV6, IPV4)), ((), (IPV4,))]
+)
+async def test_the_taint_stays_while_the_node_has_other_addresses_than_planned(
+    api: KubeApi, node: Node, planned: tuple[NodeAddress, ...], restored: tuple[NodeAddress, ...]
+):
+    async def write(view: Node, wanted: tuple[NodeAddress, ...]) -> Node:
+        status = build_status_patch(view, addresses=wanted, now=NOW)
+        return await api.patch_node_status(node.name, status) if status else view
+
+    planned_on = await write(node, planned)
+    wanted = NodeChanges(remove_taints=(UNINITIALIZED,))
+    after = await write(planned_on, restored)
+    with pytest.raises(FenceFailed):
+        await api.patch_node(node.name, build_node_patch(planned_on, wanted))
+    assert (await api.patch_node(node.name, build_node_patch(after, wanted))).is_initialized
+
+
 async def test_a_patch_that_changes_nothing_writes_nothing(api: KubeApi, node: Node):
     same = await api.patch_node(
         node.name, [op("test", "/metadata/uid", node.uid), op("add", "/metadata/labels/here", "before")]

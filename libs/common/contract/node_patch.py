@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from libs.common.contract.node import Node, NodeAddress, NodeCondition, Taint
+from libs.common.contract.node import UNINITIALIZED_TAINT, Node, NodeAddress, NodeCondition, Taint
 
 Operation = dict[str, Any]  # one RFC 6902 operation
 StatusPatch = dict[str, Any]  # a strategic merge patch of nodes/status
@@ -49,6 +49,7 @@ def build_node_patch(node: Node, changes: NodeChanges) -> list[Operation]:
         _test("/metadata/uid", node.uid),
         *_held("/metadata/labels", node.labels, changes.guarded_labels),
         *_held("/metadata/annotations", node.annotations, changes.guarded_annotations),
+        *_held_addresses(node, changes.remove_taints),
         *operations,
     ]
 
@@ -58,6 +59,12 @@ def _held(path: str, current: Mapping[str, str], keys: tuple[str, ...]) -> Itera
         return
     for key in keys:
         yield _test(f"{path}/{_escape(key)}", current.get(key))
+
+
+def _held_addresses(node: Node, unwanted: tuple[Taint, ...]) -> Iterable[Operation]:
+    # A restore of etcd between both writes may take the addresses back: no pod is scheduled then.
+    if any(taint.key == UNINITIALIZED_TAINT for taint in unwanted):
+        yield _test("/status/addresses", [_plain(each) for each in node.status.addresses] or None)
 
 
 def _map_operations(
