@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real_servers
     ("command", "figures"),
     [
         (
-            ["tests.bench.console_page", "--nodes=5", "--runs=1"],
+            ["tests.bench.console.page", "--nodes=5", "--runs=1"],
             [
                 "overview: first paint, ms",
                 "change on the bus until it is in the page, ms",
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real_servers
             ],
         ),
         (
-            ["tests.bench.console_cost", "--only=alone", "--messages=20", "--rounds=1"],
+            ["tests.bench.console.cost", "--only=alone", "--messages=20", "--rounds=1"],
             ["one pulse with 0 Events", "one message to the console"],
         ),
     ],

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.console_cost`: what pulses and the live console cost the other services.
+"""`python -m tests.bench.console.cost`: what pulses and the live console cost the other services.
 
 The services run on a real control plane, each in a process of its own. Pulses are switched off and on, and a
 console with an open page is started and stopped, in turn, while the same processes go on. Beside it, the
@@ -321,4 +321,4 @@ def _read_cpu(server: NatsServer) -> float:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m tests.bench.console_cost")
+    main(prog_name="python -m tests.bench.console.cost")

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.console_page`: speed of the live console's page, and memory of its process.
+"""`python -m tests.bench.console.page`: speed of the live console's page, and memory of its process.
 
 A real Chromium shows a console process that follows a real nats-server. It prints figures and judges none.
 """
@@ -176,4 +176,4 @@ def _read_rss(child: ChildProcess) -> int:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m tests.bench.console_page")
+    main(prog_name="python -m tests.bench.console.page")
