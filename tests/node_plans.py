@@ -62,7 +62,8 @@ def apply_plan(node: Node, plan: Plan) -> Node:
     gone = BLOCKED_CONDITION if plan.removes_condition else ""
     status = build_status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
     document = apply_status_patch(document, status)
-    return msgspec.convert(apply_json_patch(document, build_node_patch(node, plan.changes)), Node)
+    answered = msgspec.convert(document, Node)
+    return msgspec.convert(apply_json_patch(document, build_node_patch(answered, plan.changes)), Node)
 
 
 def plan_for(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
