@@ -153,7 +153,8 @@ def preview_node(
         plan=plan,
         after=after,
         changes=diff_nodes(node, after),
-        node_patch=build_node_patch(node, plan.changes),
+        # The status is written first, and the other patch requires its addresses.
+        node_patch=build_node_patch(msgspec.structs.replace(node, status=after.status), plan.changes),
         status_patch=build_status_patch(
             node,
             addresses=plan.addresses,
