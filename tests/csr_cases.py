@@ -58,7 +58,6 @@ Expected = Literal["approve", "deny", "wait", "ignore"]
 
 VIRTUAL_LINKS = ("lo", "dummy0")  # the other ones are in test_decide: a kubelet has 16 pending requests
 WHO = "web-1"  # who asks in every case
-OTHERS = ("db-1", "db-2", "old-1", "writes-1", "new-1")
 SERVICE_NETWORKS = ("10.96.0.0/12", "fd00:10:96::/112")
 API_SERVER = ServerIdentity(
     names=frozenset(host for host in API_SERVER_HOSTS if parse_ip(host) is None),

@@ -11,7 +11,6 @@ from libs.common.kube.lease import Lease, get_annotation, set_annotation, vacant
 from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
     BudgetDenial,
-    BudgetGrant,
     DeletionLimit,
     decode_deletions,
     encode_deletions,
@@ -45,10 +44,10 @@ class DeletionBudget:
     async def spend(self, node: str, limit: DeletionLimit) -> str:
         """Count one more deletion before it happens; return "" if it may happen, else why not."""
         if self.is_dry_run:
-            granted = self._grant(self._dry_run_record, node, limit)
-            if isinstance(granted, BudgetDenial):
-                return granted.reason
-            self._dry_run_record = encode_deletions(granted.deletions)
+            record = self._grant(self._dry_run_record, node, limit)
+            if isinstance(record, BudgetDenial):
+                return record.reason
+            self._dry_run_record = record
             return ""
         try:
             return await self._spend(node, limit)
@@ -60,10 +59,10 @@ class DeletionBudget:
             lease = await self._get_or_create_lease()
             if self.holder and lease.holder != self.holder:
                 return f"{lease.holder or 'no replica'} holds the Lease now"
-            granted = self._grant(get_annotation(lease, ANNOTATION), node, limit)
-            if isinstance(granted, BudgetDenial):
-                return granted.reason
-            document = set_annotation(lease.document, ANNOTATION, encode_deletions(granted.deletions))
+            record = self._grant(get_annotation(lease, ANNOTATION), node, limit)
+            if isinstance(record, BudgetDenial):
+                return record.reason
+            document = set_annotation(lease.document, ANNOTATION, record)
             try:
                 await self.kube.update_lease(
                     self.namespace, self.name, document, deadline_seconds=self.request_timeout_seconds
@@ -73,11 +72,12 @@ class DeletionBudget:
             return ""
         return "cannot write the record of deletions: other writers changed the Lease each time"
 
-    def _grant(self, text: str, node: str, limit: DeletionLimit) -> BudgetGrant | BudgetDenial:
+    def _grant(self, text: str, node: str, limit: DeletionLimit) -> str | BudgetDenial:
+        """Return the record with one more deletion."""
         record = decode_deletions(text)
-        if isinstance(record, BudgetDenial):
-            return record
-        return grant_deletion(record, node, limit=limit, now=self.now())
+        if not isinstance(record, BudgetDenial):
+            record = grant_deletion(record, node, limit=limit, now=self.now())
+        return record if isinstance(record, BudgetDenial) else encode_deletions(record)
 
     async def _get_or_create_lease(self) -> Lease:
         where, deadline = self.namespace, self.request_timeout_seconds

@@ -4,18 +4,26 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import msgspec
+from datetime import datetime
 
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
-from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
-from services.lifecycle.core.instance_record import InstanceRecordChange
+from services.lifecycle.core.decide import (
+    Delete,
+    DeletionCase,
+    DeletionPolicy,
+    Keep,
+    explain_exclusion,
+    needs_decision,
+)
+from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.core.shutdown_taint import (
     ShutdownTaintChange,
@@ -23,7 +31,7 @@ from services.lifecycle.core.shutdown_taint import (
     has_shutdown_taint,
     plan_shutdown_taint,
 )
-from services.lifecycle.node_deleter import CaseDecider, NodeDeleter
+from services.lifecycle.node_deleter import PROVIDER_ID_MISMATCH, CaseDecider, NodeDeleter
 from services.lifecycle.node_patcher import NodePatcher
 
 log = logging.getLogger(__name__)
@@ -35,17 +43,16 @@ class NodeReconciler:
 
     node_index: NodeIndex
     node_patcher: NodePatcher
-    plan_record: Callable[[DeletionCase], InstanceRecordChange | None]
+    now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    report_mismatch: Callable[[Node, str], None]
+    event_recorder: EventRecorder
     is_dry_run: bool  # taints no Node, and writes records all the same: they take time
     observe_only: bool
     node_deleter: NodeDeleter
     decision_publisher: DecisionPublisher
     ownership: Callable[[], Ownership]
     decide: CaseDecider
-    needs_decision: Callable[[DeletionCase], bool]
-    requeues_all: bool  # whether evidence may appear with time alone, without a message
+    policy: DeletionPolicy
     can_reconcile: Callable[[], bool]  # whether this replica leads and may write
     requeue_interval_seconds: float
 
@@ -75,12 +82,12 @@ class NodeReconciler:
             self.enqueue(name)
 
     def requeue(self) -> None:
-        """Enqueue failed Nodes again, and all if evidence may appear with time alone."""
+        """Enqueue failed Nodes again, and all if evidence may appear with time alone, as of spot machines."""
         metrics.LIFECYCLE_PROVING.set(self.node_index.count_histories())
         again, self._retries = self._retries, set()
         for name in again:
             self.enqueue(name)
-        if self.requeues_all:
+        if self.policy.deletes_gcp_spot:
             self.enqueue_all()
 
     async def _reconcile(self, name: str) -> None:
@@ -126,12 +133,17 @@ class NodeReconciler:
     async def _write_record(self, case: DeletionCase) -> InstanceRecordChange | None:
         change = await self.node_patcher.apply(
             case.node,
-            lambda node: self.plan_record(msgspec.structs.replace(case, node=node)),
+            lambda node: self._plan_record(node, case),
             is_dry_run=self.observe_only,
         )
         if change is not None and change.is_voided:
-            self.report_mismatch(case.node, change.reason)
+            about = node_reference(case.node.name, case.node.uid)
+            text = f"Its record is void: {change.reason}"
+            self.event_recorder.record(about, PROVIDER_ID_MISMATCH, text, is_warning=True, discriminator=text)
         return change
+
+    def _plan_record(self, node: Node, case: DeletionCase) -> InstanceRecordChange | None:
+        return plan_instance_record(node, case.instances, case.report, now=self.now())
 
     async def _write_taint(self, case: DeletionCase) -> ShutdownTaintChange | None:
         change = await self.node_patcher.apply(
@@ -152,12 +164,12 @@ class NodeReconciler:
         return (
             self._reported.get(name) == node.uid
             or not self._is_healthy(case)
-            or self.plan_record(case) is not None
+            or self._plan_record(node, case) is not None
         )
 
     def _is_healthy(self, case: DeletionCase) -> bool:
         """Whether lifecycle has nothing to do."""
-        return not has_shutdown_taint(case.node) and not self.needs_decision(case)
+        return not has_shutdown_taint(case.node) and not needs_decision(case, self.policy)
 
     def forget(self, name: str) -> None:
         """Forget a Node that is deleted or replaced by another one of that name."""

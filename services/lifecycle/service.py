@@ -1,7 +1,6 @@
 """lifecycle: follows the flow, holds its own Lease, and deletes Nodes whose machines are proven gone."""
 
 from datetime import timedelta
-from functools import partial
 
 from libs.common.bus.cloud_follower import CloudFollower
 from libs.common.bus.decision_publisher import DecisionPublisher
@@ -14,7 +13,6 @@ from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import INSTANCE_REPORTS, is_csr_or_service_subject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
-from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
@@ -27,12 +25,10 @@ from services.lifecycle.core.decide import (
     ReplicaStatus,
     decide,
     explain_exclusion,
-    needs_decision,
 )
-from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
-from services.lifecycle.node_deleter import COMPONENT, PROVIDER_ID_MISMATCH, NodeDeleter
+from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
 from services.lifecycle.node_patcher import NodePatcher
 from services.lifecycle.on_node_enriched import NodeReconciler
 from services.lifecycle.settings import LifecycleSettings
@@ -174,9 +170,9 @@ class LifecycleService:
         return NodeReconciler(
             node_index=self._node_index,
             node_patcher=NodePatcher(kube, ownership=ownership),
-            plan_record=self._plan_record,
+            now=parts.now,
             monotonic=parts.monotonic,
-            report_mismatch=self._report_mismatch,
+            event_recorder=self._event_recorder,
             is_dry_run=settings.is_dry_run,
             observe_only=settings.observe_only,
             node_deleter=deletions,
@@ -185,18 +181,10 @@ class LifecycleService:
             ),
             ownership=ownership,
             decide=self._decide,
-            needs_decision=partial(needs_decision, policy=settings.deletion_policy),
-            requeues_all=settings.deletion_policy.deletes_gcp_spot,
+            policy=settings.deletion_policy,
             can_reconcile=self._can_reconcile,
             requeue_interval_seconds=settings.requeue_interval_seconds,
         )
-
-    def _plan_record(self, case: DeletionCase) -> InstanceRecordChange | None:
-        return plan_instance_record(case.node, case.instances, case.report, now=self._dependencies.now())
-
-    def _report_mismatch(self, node: Node, reason: str) -> None:
-        about, text = node_reference(node.name, node.uid), f"Its record is void: {reason}"
-        self._event_recorder.record(about, PROVIDER_ID_MISMATCH, text, is_warning=True, discriminator=text)
 
     # ---- messages of the flow, and reports of clouds
 

@@ -21,7 +21,6 @@ from services.watcher.core.publish_decision import (
     ConfirmAbsence,
     FencingToken,
     Publish,
-    PublishDecision,
     Skip,
     decide_absent,
     decide_present,
@@ -186,8 +185,10 @@ class ObservationPublisher(Generic[ObjectT]):
                 self._skip(name, reason)
         return False
 
-    async def _decide(self, name: str, token: FencingToken, *, force: bool) -> PublishDecision | None:
-        """Return the decision; None if the state is unknown, so that nothing can be published now."""
+    async def _decide(
+        self, name: str, token: FencingToken, *, force: bool
+    ) -> Publish | Skip | ConfirmAbsence | None:
+        """Return the decision; None if nothing has changed, or the state is unknown."""
         decision = self._decide_at(name, token, force=force)
         if not isinstance(decision, ConfirmAbsence):
             return decision
@@ -200,7 +201,7 @@ class ObservationPublisher(Generic[ObjectT]):
 
     def _decide_at(
         self, name: str, token: FencingToken, *, force: bool, absent_as_of: int | None = None
-    ) -> PublishDecision | None:
+    ) -> Publish | Skip | ConfirmAbsence | None:
         kind, found, published = self.kind, self.store.get(name), self.published.get(self.kind, name)
         now, is_fenced = self.now(), self.published.is_fenced(kind, name)
         if found is not None:

@@ -13,10 +13,7 @@ from libs.common.bus.delivery import TemporaryError, backoff_seconds
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import BusError, StreamStats
 from libs.common.bus.stream_limits import is_half_full
-from libs.common.contract.kube_service import KubeService
-from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
-from libs.common.contract.signing_request import SigningRequest
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies
@@ -62,17 +59,12 @@ class Resync:
     epoch: LeaderEpoch
     published: PublishedState
     publisher: LeaderPublisher
-    nodes: Informer[Node]
-    csrs: Informer[SigningRequest] | None
-    services: Informer[KubeService] | None
+    kinds: tuple[Informer[Any], ...]  # Nodes first
     service_cidrs: ServiceCidrInformer
     requests: ResyncRequests
     republish_seconds: float
 
     def __post_init__(self) -> None:
-        self.kinds: tuple[Informer[Any], ...] = tuple(
-            kind for kind in (self.nodes, self.csrs, self.services) if kind is not None
-        )
         self._completed_round: ResyncRound | None = None
         self._published_cidrs: tuple[str, ...] | None = None  # in the last snapshot of this leader
         self._max_bytes = 0
@@ -142,7 +134,7 @@ class Resync:
         for kind in self.kinds:
             kind.publisher.pause()
         self._completed_round = None
-        await self.requests.wait_for(lambda: self.nodes.store.has_synced)
+        await self.requests.wait_for(lambda: self.kinds[0].store.has_synced)
         await self._wait_until_followed(await self._provision())
         if self.epoch.is_deposed:
             await self.elector.confirm_leadership()
@@ -223,12 +215,9 @@ class Resync:
             raise ResyncInterrupted(otherwise, *self.published.problems()) from error
 
     async def _publish_snapshot(self, current: ResyncRound) -> None:
-        snapshot = self.epoch.build_snapshot(
-            len(self.nodes.store),
-            _count_in_round(self.csrs),
-            self.service_cidrs.cidrs,
-            _count_in_round(self.services),
-        )
+        in_round = [each for each in self.kinds if each.publisher.is_in_round]
+        counts = {each.publisher.kind.count_field: len(each.store) for each in in_round}
+        snapshot = self.epoch.build_snapshot(counts, self.service_cidrs.cidrs)
         if snapshot is None or not self._is_current(current):
             raise ResyncInterrupted(_ROUND_IS_VOID)
         if await self.publisher.publish(snapshot) is not PublishOutcome.PUBLISHED:
@@ -272,17 +261,10 @@ class Resync:
         return self.service_cidrs.cidrs != self._published_cidrs
 
     def _needed_bytes(self) -> int:
-        nodes, csrs, services = (
-            0 if kind is None else len(kind.store) for kind in (self.nodes, self.csrs, self.services)
-        )
-        deleted = max(0, self.published.subject_count - nodes - csrs - services)
-        return estimate_stream_bytes(nodes, csrs, deleted, services)
+        counts = [(each.publisher.kind, len(each.store)) for each in self.kinds]
+        return estimate_stream_bytes(counts, self.published.subject_count)
 
     def _log_failure(self, error: Exception) -> None:
         if not self._last_error:  # log an outage once
             log.warning("resync failed, will retry", extra={"error": str(error)})
         self._last_error = str(error)
-
-
-def _count_in_round(kind: Informer[Any] | None) -> int | None:
-    return len(kind.store) if kind is not None and kind.publisher.is_in_round else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -96,15 +96,19 @@ class WatcherService:
         kube_service_source = kube_service_source or partial(reflector, SERVICES, partial(Store, SERVICE))
         service_cidr_source = service_cidr_source or partial(reflector, SERVICE_CIDRS, list[ServiceCidr])
         self._service_cidrs = ServiceCidrInformer(service_cidr_source, self._requests)
+        nodes = self._build_kind(NODE, node_source)
+        kinds: list[Informer[Any]] = [nodes]
+        if settings.watches_requests:
+            kinds.append(self._build_kind(CSR, request_source))
+        if settings.watches_services:
+            kinds.append(self._build_kind(SERVICE, kube_service_source))
         self._resync = Resync(
             dependencies=dependencies,
             elector=self._elector,
             epoch=self._epoch,
             published=self._published,
             publisher=self._leader_publisher,
-            nodes=self._build_kind(NODE, node_source),
-            csrs=self._build_kind(CSR, request_source) if settings.watches_requests else None,
-            services=self._build_kind(SERVICE, kube_service_source) if settings.watches_services else None,
+            kinds=tuple(kinds),
             service_cidrs=self._service_cidrs,
             requests=self._requests,
             republish_seconds=settings.republish_seconds,
@@ -115,7 +119,7 @@ class WatcherService:
             clock=clock,
             on_stats=self._resync.on_stats,
         )
-        self._node_stats = NodeStatsCollector(self._resync.nodes.store, self._requests, dependencies.now)
+        self._node_stats = NodeStatsCollector(nodes.store, self._requests, dependencies.now)
 
     async def run(self) -> None:
         """Wait for leadership, lead, and release the Lease at the end."""

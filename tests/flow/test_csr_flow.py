@@ -30,7 +30,6 @@ from tests.service_flow import REFUSED
 
 HONEST = make_facts()
 BEFORE = make_node("old-1", uid="uid-old", ip="10.0.0.5")
-TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 
 
 flow, any_flow = make_flow_fixtures(CsrServiceFlow.open)
@@ -203,28 +202,21 @@ async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrServiceFlo
     assert metrics.CSR_APPROVALS.value("deny") == denied + 2
 
 
-async def test_an_approved_address_waits_at_the_next_request_while_a_rival_address_has_appeared(
-    any_flow: CsrServiceFlow,
-):
-    """The rival is one changed fact of a known Node: neither Node object changes."""
-    flow = any_flow
-    one, two = make_node(), make_node("web-2", uid="uid-2", ip="10.0.0.6")
-    mine = make_facts(node_ip="10.0.0.7")
-    own = AddressStatus(address="10.0.0.6/24", link="eth0", flags=128)
-    modest = make_facts(node_name="web-2", node_ip="10.0.0.6", addresses=(own,))
-    rival = msgspec.structs.replace(modest, addresses=(own, TAKEN_OVER))
-    async with flow.run_csr():
-        await flow.enrich(one, mine)
-        await flow.enrich(two, modest)
-        await flow.file_and_enrich(make_serving_request(), facts=mine, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved")
-        await flow.enrich(two, rival)
-        await flow.file_and_enrich(make_serving_request("csr-2"), facts=mine, node_uid="uid-1")
-        assert "web-2" in (await flow.wait_for_decision("csr-2", "waiting")).reason
-        assert flow.kube.patched == ["csr-1"]
-        await flow.enrich(two, modest)
-        await flow.wait_for_decision("csr-2", "approved", seconds=SOON)
-    assert flow.kube.patched == ["csr-1", "csr-2"]
+async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(flow: CsrServiceFlow):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock) as csr:
+        await flow.publish_unreachable(make_node(), last_known=HONEST)
+        await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
+        first = await flow.wait_for_decision("csr-1", "waiting")
+        clock.advance(3000)
+        await flow.publish_leading()
+        csr._waiting_request_reconciler.enqueue(["csr-1"])  # as its next delivery does
+
+        async def said_again() -> bool:
+            decided = await flow.get_decision("csr-1")
+            return decided is not None and decided.decided_at > first.decided_at
+
+        await wait_until(said_again)
 
 
 async def test_a_node_object_with_a_machines_full_name_makes_its_request_wait_and_denies_it_nothing(
@@ -241,40 +233,6 @@ async def test_a_node_object_with_a_machines_full_name_makes_its_request_wait_an
         assert (waits.outcome, "Node web-1.example.com, too" in waits.reason) == ("waiting", True)
         await flow.publish_node_gone(bare)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow):
-    clock = ManualClock()
-    async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_unreachable(make_node(), last_known=HONEST)
-        await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
-        csr._waiting_request_reconciler.run_periodic_checks()
-        assert flow.kube.events == []
-        for _ in range(3):
-            clock.advance(31)
-            await flow.publish_leading()
-            csr._waiting_request_reconciler.run_periodic_checks()
-        await wait_until(lambda: bool(flow.kube.events), "it is reported")
-    assert flow.kube.list_event_reasons("web-1") == ["CSRWaiting"]
-    assert "csr-1" in flow.kube.events[0].message
-
-
-async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(flow: CsrServiceFlow):
-    clock = ManualClock()
-    async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_unreachable(make_node(), last_known=HONEST)
-        await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
-        first = await flow.wait_for_decision("csr-1", "waiting")
-        clock.advance(3000)
-        await flow.publish_leading()
-        csr._waiting_request_reconciler.enqueue(["csr-1"])  # as its next delivery does
-
-        async def said_again() -> bool:
-            decided = await flow.get_decision("csr-1")
-            return decided is not None and decided.decided_at > first.decided_at
-
-        await wait_until(said_again)
 
 
 async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_in_its_turn(
@@ -487,25 +445,6 @@ async def test_what_has_no_word_of_its_machine_is_not_looked_at_for_word_of_node
         assert waiting._value.get() - before <= 1
         await flow.enrich_request(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_nothing(
-    flow: CsrServiceFlow, monkeypatch: pytest.MonkeyPatch
-):
-    async with flow.run_csr() as csr:
-
-        def fails(node: object) -> None:
-            raise ValueError("a defect")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(csr._state.claims, "upsert_node", fails)
-            await flow.publish_node(make_node("odd-1", uid="uid-odd"))
-            await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is reported")
-        await flow.enrich(make_node(), HONEST)
-        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        assert await flow.get_decision("csr-1") is None
-        await flow.publish_node_gone(make_node("odd-1", uid="uid-odd"))
-        await flow.wait_for_decision("csr-1", "approved")
 
 
 async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow: CsrServiceFlow):

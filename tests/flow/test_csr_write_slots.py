@@ -17,7 +17,6 @@ from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
-from tests.service_flow import REFUSED
 
 HONEST = make_facts()
 MINE = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
@@ -84,24 +83,8 @@ async def another_machine_answers_there(queue: Queue) -> None:
     await queue.flow.enrich(make_node("db-1", uid="uid-db", ip="10.0.0.5"), theirs)
 
 
-async def the_node_is_another_one(queue: Queue) -> None:
-    await queue.flow.publish_node(make_node(uid="uid-2"))
-
-
-async def the_node_is_gone(queue: Queue) -> None:
-    await queue.flow.publish_node_gone(make_node())
-
-
-async def the_machine_falls_silent(queue: Queue) -> None:
-    await queue.flow.enrich_request(make_serving_request(), fault=REFUSED, node_uid="uid-1")
-
-
 async def the_node_is_foreign(queue: Queue) -> None:
     await queue.flow.publish_node(make_node(labels={"team": "b"}))
-
-
-async def a_newer_request_is_filed(queue: Queue) -> None:
-    await queue.flow.file_request(make_serving_request("csr-2", age_seconds=-60))
 
 
 async def the_address_moves(queue: Queue) -> None:
@@ -118,11 +101,7 @@ async def nothing(queue: Queue) -> None:
 # csr-1 attests 10.0.0.5 as the address at which its machine answers, or only as one that it has.
 CHANGES: dict[str, tuple[Callable[[Queue], Awaitable[None]], str]] = {
     "another machine answers at the address": (another_machine_answers_there, "waiting"),
-    "the Node has another uid": (the_node_is_another_one, "waiting"),
-    "the Node is gone": (the_node_is_gone, "waiting"),
     "the Node is another controller's": (the_node_is_foreign, "not-ours"),
-    "a newer request of the Node is filed": (a_newer_request_is_filed, "superseded"),
-    "newer enrichment has a fault": (the_machine_falls_silent, "waiting"),
     "its address moves to another machine": (the_address_moves, "denied"),
     "nothing": (nothing, "approved"),
 }

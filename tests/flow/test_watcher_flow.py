@@ -1,10 +1,8 @@
 """The watcher on a real nats-server, with a script of what the API server tells."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack
 
 import nats
 import pytest
@@ -13,15 +11,11 @@ from nats.js.errors import NotFoundError
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus
 from libs.common.contract.events import NodeGone, NodeObserved
-from libs.common.contract.node import NodeCondition
 from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.observability import metrics
-from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
-from services.watcher.core.kinds import NODE
-from services.watcher.core.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import make_node, make_request
 from tests.bus_actors import MAX_BYTES, close_at_end, run_during, wait_until
 from tests.flow_actors import PATIENT_TIMING
@@ -34,8 +28,6 @@ from tests.watcher_actors import (
     make_watcher,
 )
 
-CROWD = 500
-
 Connect = Callable[..., Awaitable[Bus]]
 
 
@@ -47,18 +39,6 @@ async def connect(nats_server: NatsServer) -> AsyncIterator[Connect]:
             return await NatsBus.connect((nats_server.url,), service=service, timing=PATIENT_TIMING)
 
         yield close_at_end(stack, connect)
-
-
-@asynccontextmanager
-async def follow_watcher(
-    connect: Connect, script: ScriptedNodes, **settings: Any
-) -> AsyncIterator[WatcherFlow]:
-    """A watcher on that script, and the flow that it publishes, from the first snapshot on."""
-    watcher = make_watcher(await connect(), script.source, **settings)
-    flow = WatcherFlow()
-    async with run_during(watcher.run()), flow.follow(await connect("flow")):
-        await flow.wait_for(lambda f: f.snapshots())
-        yield flow
 
 
 def nodes(count: int) -> list:
@@ -81,27 +61,6 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
         await wait_until(lambda: watcher.problems() == (), "ready")
         bus = await connect()
         assert await bus.provision(DURABLES, max_bytes=MAX_BYTES) == flow.snapshots()[0].stream_id
-
-
-async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
-    script = ScriptedNodes(*nodes(3))
-    async with follow_watcher(connect, script) as flow:
-        for beat in range(20):
-            pressure = NodeCondition(type="MemoryPressure", status="False", message=f"beat {beat}")
-            script.put(make_node("n-1.example", uid="uid-1", conditions=(pressure,)))
-        changed = script.put(make_node("n-2.example", uid="uid-2", labels={"zone": "b"}))
-        joined = script.put(make_node("new", uid="uid-new"))
-        script.delete("n-0.example")
-        await flow.wait_for(lambda f: f.existing() == {"n-1.example", "n-2.example", "new"})
-        await flow.wait_for(lambda f: len(f.list_node_events("n-2.example")) == 2)
-        assert len(flow.list_node_events("n-1.example")) == 1
-        for node in (changed, joined):
-            said = flow.last(node.name)
-            assert isinstance(said, NodeObserved)
-            assert said.node == node
-        gone = flow.last("n-0.example")
-        assert isinstance(gone, NodeGone)
-        assert (gone.uid, gone.order.resource_version) == ("uid-0", script.version)
 
 
 async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_it(connect: Connect):
@@ -188,39 +147,6 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_strea
         await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
-async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
-    connect: Connect, nats_server: NatsServer
-):
-    await nats_server.kill()
-    script = ScriptedNodes(*nodes(5))
-    watcher = make_watcher(await connect(), script.source)
-    async with run_during(watcher.run()):
-        await wait_until(lambda: any("objects may be missing in the stream" in p for p in watcher.problems()))
-        await nats_server.restart()
-        flow = WatcherFlow()
-        async with flow.follow(await connect("flow")):
-            await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
-            assert flow.existing() == set(script.objects)
-            await wait_until(lambda: watcher.problems() == (), "ready")
-
-
-async def test_a_new_leader_says_who_went_while_nobody_watched_and_everything_else_anew(
-    connect: Connect,
-):
-    script = ScriptedNodes(*nodes(10))
-    flow = WatcherFlow()
-    async with flow.follow(await connect("flow")):
-        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
-            await flow.wait_for(lambda f: f.snapshots())
-        script.delete("n-4.example")
-        async with run_during(make_watcher(await connect(), script.source, identity="b").run()):
-            await flow.wait_for(lambda f: len(f.snapshots()) == 2)
-            assert flow.existing() == set(script.objects)
-            assert {flow.epoch(name) for name in [*script.objects, "n-4.example"]} == {2}
-            assert flow.leadings()[-1].epoch == 2
-            assert flow.leadings()[-1].holder == "b"
-
-
 async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
     connect: Connect,
 ):
@@ -242,25 +168,6 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
         await wait_until(lambda: first.problems() == ())
 
 
-async def test_a_list_after_a_gap_says_what_changed_and_who_went_in_it_and_nothing_else(connect: Connect):
-    script = ScriptedNodes(*nodes(10))
-    async with follow_watcher(connect, script) as flow:
-        said = len(flow.nodes())
-        listeners, script._listeners = script._listeners, []  # the watch is deaf
-        script.delete("n-0.example")
-        script.put(make_node("n-1.example", uid="uid-1", labels={"zone": "b"}))
-        script._listeners = listeners
-        script.list_again()
-        await flow.wait_for(
-            lambda f: (
-                isinstance(f.last("n-0.example"), NodeGone) and len(f.list_node_events("n-1.example")) == 2
-            )
-        )
-        marker = script.put(make_node("marker", uid="uid-m"))
-        await flow.wait_for(lambda f: f.last(marker.name))
-        assert len(flow.nodes()) == said + 3
-
-
 @pytest.mark.parametrize("version", [500, 500_000], ids=["versions went back", "only those of objects did"])
 async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect, version: int):
     script = ScriptedNodes(*nodes(3))
@@ -278,17 +185,6 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
             lambda f: f.observed("n-1.example").node.labels == script.objects["n-1.example"].labels
         )
         await flow.wait_for(lambda f: f.epoch("n-1.example") == 2)
-
-
-async def test_an_unreadable_node_is_neither_said_nor_said_to_be_gone(connect: Connect):
-    script = ScriptedNodes(*nodes(3))
-    async with follow_watcher(connect, script) as flow:
-        del script.objects["n-1.example"]
-        del script.objects["n-2.example"]
-        script.unreadable = ("n-1.example",)
-        script.list_again()
-        await flow.wait_for(lambda f: isinstance(f.last("n-2.example"), NodeGone))
-        assert isinstance(flow.last("n-1.example"), NodeObserved)
 
 
 async def test_a_node_that_cannot_be_published_does_not_stop_the_others(connect: Connect):
@@ -317,44 +213,3 @@ async def test_a_full_stream_is_not_ready_and_says_so_until_there_is_room(connec
         for name in list(script.objects)[:150]:
             script.put(make_node(name, uid=script.objects[name].uid))
         await wait_until(lambda: watcher.problems() == (), "room again")
-
-
-async def test_news_leave_at_once(connect: Connect):
-    script = ScriptedNodes(*nodes(50))
-    async with follow_watcher(connect, script) as flow:
-        loop = asyncio.get_running_loop()
-        delays = []
-        for i in range(50):
-            began = loop.time()
-            script.put(make_node(f"joins-{i}", uid=f"uid-j{i}"))
-            while flow.last(f"joins-{i}") is None:
-                await asyncio.sleep(0)
-                assert loop.time() - began < HANG_SECONDS
-            delays.append(loop.time() - began)
-        p50 = sorted(delays)[25]
-        assert p50 < COOLDOWN_SECONDS / 2, f"{p50 * 1000:.1f} ms: only what was just said rests"
-
-
-async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_its_end_at_once(
-    connect: Connect,
-):
-    script = ScriptedNodes(*nodes(1))
-    async with follow_watcher(connect, script) as flow:
-        script.put(make_node("joins", uid="uid-j"))
-        await flow.wait_for(lambda f: f.last("joins") is not None, "its first word")
-        for change in range(20):
-            latest = script.put(make_node("joins", uid="uid-j", labels={"change": str(change)}))
-        await flow.wait_for(lambda f: f.observed("joins").node == latest, "what it is like in the end")
-        assert len(flow.list_node_events("joins")) == 2
-        for n in range(CROWD):  # the more are at rest, the longer each rests
-            script.put(make_node(f"crowd-{n}", uid=f"uid-c{n}"))
-        await flow.wait_for(lambda f: len(f.existing()) == 2 + CROWD, "the crowd has joined")
-        latest = script.put(make_node("joins", uid="uid-j", labels={"change": "among the crowd"}))
-        await flow.wait_for(lambda f: f.observed("joins").node == latest, "its third word")
-        script.put(make_node("joins", uid="uid-j", labels={"change": "last"}))
-        began = asyncio.get_running_loop().time()
-        script.delete("joins")
-        await flow.wait_for(lambda f: isinstance(f.last("joins"), NodeGone), "its end")
-        rest = compute_cooldown(CROWD, at_most=NODE.max_cooldown_seconds)
-        assert asyncio.get_running_loop().time() - began < rest / 2
-        assert len(flow.list_node_events("joins")) == 4

@@ -2,103 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 from libs.common.bus.protocol import Bus, Follower
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event, Leading, NodeGone, NodeObserved, ObservationOrder
-from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
-from libs.common.kube.watch_events import Changed
+from libs.common.contract.subjects import FLOW, OBSERVED_NODE
 from tests.builders import NOW, make_node
 from tests.bus_actors import run_during, wait_until
 from tests.faulty_bus import HeldFollower
-from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
 GHOST = "ghost.example"
 RESYNC: dict[str, Any] = {"resync_seconds": 1.0}
 
 
-class PausedBefore:
-    """The bus of a process that is paused just before it publishes that subject: the message leaves later."""
-
-    def __init__(self, bus: Bus, subject: str) -> None:
-        self._bus = bus
-        self._subject = subject
-        self.late: tuple[Event, Mapping[str, Any]] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._bus, name)
-
-    async def publish(self, event: Event, **options: Any) -> int:
-        if subject_of(event) != self._subject:
-            return await self._bus.publish(event, **options)
-        self.late = (event, options)
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def resume(self) -> int:
-        assert self.late is not None
-        event, options = self.late
-        return await self._bus.publish(event, **options)
-
-
 def nodes(count: int) -> list[Any]:
     return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
-
-
-@asynccontextmanager
-async def a_ghost(connect: Connect, script: ScriptedNodes) -> AsyncIterator[tuple[WatcherFlow, int]]:
-    """A leader was paused before it published a Node that is deleted now, and resumes under the next one."""
-    flow = WatcherFlow()
-    paused = PausedBefore(await connect(), f"{OBSERVED_NODE}.{GHOST}")
-    async with flow.follow(await connect("flow")):
-        async with run_during(make_watcher(paused, script.source, identity="a").run()):  # type: ignore[arg-type]
-            await flow.wait_for(lambda f: f.snapshots())
-            script.put(make_node(GHOST, uid="uid-ghost"))
-            await wait_until(lambda: paused.late is not None, "it is about to be published")
-        script.delete(GHOST)
-        async with run_during(make_watcher(await connect(), script.source, identity="b").run()):
-            await flow.wait_for(
-                lambda f: f.snapshots()[-1].epoch == 2, "the next leader has published everything"
-            )
-            sequence = await paused.resume()
-            await flow.wait_for(
-                lambda f: f.list_node_events(GHOST), "the stream takes it: the subject was empty"
-            )
-            yield flow, sequence
-
-
-async def test_a_node_that_was_deleted_while_its_leader_was_paused_is_removed_at_once(
-    connect: Connect,
-):
-    script = ScriptedNodes(*nodes(3))
-    async with a_ghost(connect, script) as (flow, _):
-        await flow.wait_for(lambda f: isinstance(f.last(GHOST), NodeGone), "the leader removes it")
-        assert flow.epoch(GHOST) == 2
-        assert flow.existing() == set(script.objects)
-
-
-async def test_followers_ignore_what_a_former_leader_publishes(connect: Connect):
-    heard: list[Event] = []
-    table = StreamCache(
-        clock=time.monotonic, on_message=lambda message: heard.append(cast(Event, message.event))
-    )
-    async with (
-        run_during((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
-        a_ghost(connect, ScriptedNodes(*nodes(3))) as (flow, sequence),
-    ):
-        await wait_until(lambda: table.sequence >= sequence)
-        ghost = flow.list_node_events(GHOST)[0]
-        assert isinstance(ghost, NodeObserved)
-        assert ghost not in heard
-        later = StreamCache(clock=time.monotonic)
-        async with run_during((await connect("csr")).follow("csr", f"{FLOW}.>", later)):
-            await wait_until(lambda: later.is_complete)
-            last = later.get(f"{OBSERVED_NODE}.{GHOST}")
-            assert last is None or isinstance(last.event, NodeGone), "neither does who comes later"
 
 
 @asynccontextmanager
@@ -189,29 +112,6 @@ async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(
             await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
             await wait_until(lambda: gone_for(table, deleted), "followers receive the deletion")
             assert [event.order.epoch for event in flow.list_node_events(deleted)] == [1, 1, 2]
-
-
-async def test_what_a_former_leader_publishes_first_is_published_again_at_once(connect: Connect):
-    script, requests, flow = ScriptedNodes(*nodes(3)), ScriptedRequests(), WatcherFlow()
-    table, heard = StreamCache(clock=time.monotonic), "late.example"
-    former = await connect()
-    async with (
-        flow.follow(await connect("flow")),
-        run_during((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
-    ):
-        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
-            await flow.wait_for(lambda f: f.snapshots())
-        watcher = make_watcher(await connect(), script.source, requests=requests.source, identity="b")
-        async with run_during(watcher.run()):
-            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
-            script._listeners, deaf = [], script._listeners
-            late = script.put(make_node(heard, uid="uid-late"))
-            await former.publish(said_by_the_first(flow, late), expected_sequence=0)
-            await flow.wait_for(lambda f: f.last(heard))
-            script._listeners = deaf
-            script._tell(Changed(late))
-            await wait_until(lambda: table.get(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
-            assert flow.epoch(heard) == 2
 
 
 class LagsBehind:

@@ -84,8 +84,21 @@ def has_arrived(actor: PublisherActor, node: Node) -> Callable[[], bool]:
     return lambda: actor.flow.observed("web-1").node == node
 
 
-async def assert_one_message(first: dict[str, Any], last: dict[str, Any]) -> None:
-    """Change a joining Node to `first`, to `last`, and end its join: only the final state is published."""
+LABELS = {"a": "kubelet's"}
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ({"labels": LABELS}, {"labels": LABELS, "provider_id": "talos://metal/10.0.0.5"}),
+        ({"labels": LABELS}, {"labels": {}}),
+    ],
+    ids=["a provider ID comes", "a label goes"],
+)
+@virtually
+async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initialized(
+    first: dict[str, Any], last: dict[str, Any]
+):
     async with run_publisher(NODE, joining(100)) as actor:
         actor.put(joining(101, **first))
         await actor.wait_until_settling("web-1")
@@ -97,12 +110,6 @@ async def assert_one_message(first: dict[str, Any], last: dict[str, Any]) -> Non
 
 
 @virtually
-async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initialized():
-    labels = {"a": "kubelet's"}
-    await assert_one_message({"labels": labels}, {"labels": labels, "provider_id": "talos://metal/10.0.0.5"})
-
-
-@virtually
 async def test_a_node_that_nobody_initializes_is_published_soon():
     async with run_publisher(NODE, joining(100)) as actor:
         changed = joining(101, labels={"a": "b"})
@@ -110,31 +117,27 @@ async def test_a_node_that_nobody_initializes_is_published_soon():
         await wait_until(has_arrived(actor, changed), "it waits a second at most")
 
 
+@pytest.mark.parametrize("urgent", ["deleted", "replaced", "another one joins"])
 @virtually
-async def test_a_label_that_somebody_removes_during_the_wait_is_missing_in_the_message():
-    await assert_one_message({"labels": {"a": "ours"}}, {"labels": {}})
-
-
-@virtually
-async def test_the_deletion_of_a_settling_node_is_published_at_once():
+async def test_beside_a_settling_node_what_is_urgent_is_published_at_once(urgent: str):
+    clock = asyncio.get_running_loop().time
     async with run_publisher(NODE, joining(100)) as actor:
         changed = joining(101, labels={"a": "b"})
         actor.put(changed)
         await actor.wait_until_settling("web-1")
-        actor.remove(changed, 102)
-        await wait_until(lambda: isinstance(actor.flow.last("web-1"), NodeGone))
-        assert len(actor.flow.list_node_events("web-1")) == 2, "the state between was never published"
-
-
-@virtually
-async def test_the_successor_of_a_settling_node_is_published_at_once():
-    async with run_publisher(NODE, joining(100)) as actor:
-        actor.put(joining(101, labels={"a": "b"}))
-        await actor.wait_until_settling("web-1")
-        successor = joining(102, uid="uid-2")
-        actor.put(successor)
-        await wait_until(has_arrived(actor, successor))
-        assert len(actor.flow.list_node_events("web-1")) == 2
+        began = clock()
+        if urgent == "deleted":
+            actor.remove(changed, 102)
+            await wait_until(lambda: isinstance(actor.flow.last("web-1"), NodeGone))
+        else:
+            joined = joining(102, name="web-1" if urgent == "replaced" else "web-2", uid="uid-2")
+            actor.put(joined)
+            await wait_until(lambda: actor.flow.uid(joined.name) == "uid-2")
+        assert clock() - began < COOLDOWN_SECONDS / 2
+        messages = len(actor.flow.list_node_events("web-1"))
+        assert messages == (1 if urgent == "another one joins" else 2), (
+            "the state between was never published"
+        )
 
 
 @pytest.mark.parametrize("is_issued", [True, False])

@@ -55,25 +55,6 @@ async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_i
         await wait_until(lambda: watcher.problems() == (), "ready")
 
 
-async def test_what_becomes_of_a_request_is_said_and_its_end_at_once():
-    script = ScriptedRequests(the_nth(1))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
-        filed = script.put(the_nth(2))
-        await flow.wait_for(lambda f: f.last_request(filed.name), "a new one")
-        script.put(the_nth(2, conditions=(APPROVED,)))
-        script.put(the_nth(2, conditions=(APPROVED,), certificate="Y2VydA=="))
-        script.delete("csr-web-1-1")
-        await flow.wait_for(lambda f: isinstance(f.last_request("csr-web-1-1"), CsrGone), "its end")
-        await flow.wait_for(lambda f: _is_issued(f, filed.name), "that it was issued")
-        assert len(flow.list_request_events(filed.name)) == 2, "one event for approved and issued"
-        script.delete(filed.name)
-        await flow.wait_for(lambda f: isinstance(f.last_request(filed.name), CsrGone))
-        assert flow.existing_requests() == set()
-
-
 @virtually
 async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousands():
     """csr reads nothing: when its write is refused, it counts on hearing by then who else has decided."""
@@ -94,26 +75,6 @@ async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousa
 def _is_decided(flow: WatcherFlow, name: str) -> bool:
     said = flow.last_request(name)
     return isinstance(said, CsrObserved) and not said.request.is_pending
-
-
-def _is_issued(flow: WatcherFlow, name: str) -> bool:
-    said = flow.last_request(name)
-    return isinstance(said, CsrObserved) and said.request.status.issued
-
-
-async def test_of_a_noisy_requester_only_the_newest_are_said_however_many_come():
-    requests = [the_nth(number, node="noisy") for number in range(60)]
-    script = ScriptedRequests(*requests[:40], the_nth(0, node="quiet"))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
-        assert flow.snapshots()[0].requests == MAX_PENDING_PER_REQUESTER + 1
-        assert not flow.list_request_events(requests[0].name), "never said, so never said to be gone"
-        for request in requests[40:]:
-            script.put(request)
-        newest = {request.name for request in requests[-MAX_PENDING_PER_REQUESTER:]}
-        await flow.wait_for(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
 
 
 @virtually
@@ -162,17 +123,6 @@ async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_ru
         assert flow.snapshots()[-1].epoch == flow.snapshots()[0].epoch
         assert len(flow.list_node_events("web-1")) == 1, "nodes are not said again for it"
         await wait_until(lambda: watcher.problems() == (), "ready")
-
-
-async def test_for_nobody_who_approves_them_requests_are_not_even_listed():
-    script = ScriptedRequests(the_nth(1))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source, controllers=("cloud-node",))
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
-        assert flow.snapshots()[0].requests is None
-        await wait_until(lambda: watcher.problems() == (), "ready")
-        assert (script.lists, flow.requests()) == (0, [])
 
 
 async def test_a_request_that_cannot_be_read_is_told_of_once_and_the_others_are_said(

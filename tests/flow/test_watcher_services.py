@@ -6,9 +6,9 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.events import KubeServiceGone, KubeServiceObserved
 from libs.common.contract.kube_service import CLEANUP_FINALIZER
 from libs.common.contract.subjects import OBSERVED_SERVICE, SNAPSHOT
-from tests.builders import make_kube_service, make_node
+from tests.builders import make_kube_service, make_node, make_request
 from tests.bus_actors import run_during, wait_until
-from tests.watcher_actors import ScriptedNodes, ScriptedServices, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, ScriptedServices, WatcherFlow, make_watcher
 
 
 def existing(flow: WatcherFlow) -> set[str]:
@@ -55,14 +55,21 @@ async def test_a_service_that_is_no_longer_of_interest_is_gone_and_may_return():
     assert not flow.list_services("shop.plain")
 
 
-async def test_without_the_controller_services_are_not_even_listed():
-    script = ScriptedServices(make_kube_service())
+async def test_without_their_controllers_services_and_requests_are_not_even_listed():
+    services, requests = ScriptedServices(make_kube_service()), ScriptedRequests(make_request())
     bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, services=script.source, controllers=("cloud-node",))
+    watcher = make_watcher(
+        bus,
+        ScriptedNodes().source,
+        services=services.source,
+        requests=requests.source,
+        controllers=("cloud-node",),
+    )
     async with run_during(watcher.run()), flow.follow(bus):
         await flow.wait_for(lambda f: f.snapshots())
-        assert flow.snapshots()[0].services is None
-        assert (script.lists, flow.list_services()) == (0, [])
+        assert (flow.snapshots()[0].services, flow.snapshots()[0].requests) == (None, None)
+        await wait_until(lambda: watcher.problems() == (), "ready")
+        assert (services.lists, requests.lists, flow.list_services(), flow.requests()) == (0, 0, [], [])
 
 
 @pytest.mark.parametrize("broken", ["shop.broken", "other.web"])

@@ -32,12 +32,6 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str = ""  # of its limit
 
 
-class BudgetGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """One more Node may be deleted, after this record is written."""
-
-    deletions: tuple[Deletion, ...]
-
-
 class BudgetDenial(msgspec.Struct, frozen=True, kw_only=True):
     """No Node may be deleted now."""
 
@@ -46,15 +40,18 @@ class BudgetDenial(msgspec.Struct, frozen=True, kw_only=True):
 
 def grant_deletion(
     deletions: tuple[Deletion, ...], node: str, *, limit: DeletionLimit, now: datetime
-) -> BudgetGrant | BudgetDenial:
-    """Count one more deletion. Times in the future count, too: a changed clock must not free the budget."""
+) -> tuple[Deletion, ...] | BudgetDenial:
+    """Return the record with one more deletion, which may happen after it is written.
+
+    Times in the future count, too: a changed clock must not free the budget.
+    """
     recent = tuple(deletion for deletion in deletions if now - deletion.at < WINDOW)
     counted = [deletion.at for deletion in recent if deletion.pool == limit.pool]
     if len(counted) >= limit.per_hour:
         used = f"{len(counted)} in the last hour, {limit.description} is {limit.per_hour}"
         again = f"; none before {min(counted) + WINDOW:%H:%M:%SZ}" if counted else ""
         return BudgetDenial(reason=used + again)
-    return BudgetGrant(deletions=(*recent, Deletion(node=node, at=now, pool=limit.pool)))
+    return (*recent, Deletion(node=node, at=now, pool=limit.pool))
 
 
 def decode_deletions(text: str) -> tuple[Deletion, ...] | BudgetDenial:

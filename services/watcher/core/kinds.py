@@ -34,6 +34,8 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     log_message: str  # message of the log line after a publish
     is_logged: bool  # a first state and a deletion get that line at INFO; all other lines are at DEBUG
     resource: str  # plural, as in the Kubernetes API; also a metric label
+    count_field: str  # of SnapshotComplete
+    stream_bytes: int  # what one object of ordinary size needs in the stream
     subject: str
     is_relevant: Callable[[ObjectT], bool] = lambda each: True  # other objects are never published
     # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
@@ -57,6 +59,8 @@ NODE: Final[Kind[Node]] = Kind(
     log_message="node observed",
     is_logged=True,
     resource="nodes",
+    count_field="nodes",
+    stream_bytes=20_000,  # with its facts and its decisions, and room for large labels
     subject=OBSERVED_NODE,
     is_settling=lambda node: not node.is_initialized,
     max_cooldown_seconds=8.0,
@@ -69,6 +73,8 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     log_message="csr observed",
     is_logged=False,  # csr logs the decision
     resource="certificatesigningrequests",
+    count_field="requests",
+    stream_bytes=12_000,  # with its enrichment, which has the machine's facts, and its decision
     subject=OBSERVED_CSR,
     # A longer name cannot be published, and the watcher would remember why: up to 1 MB each.
     is_relevant=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
@@ -86,6 +92,8 @@ SERVICE: Final[Kind[KubeService]] = Kind(
     log_message="service observed",
     is_logged=False,  # cloud logs what it does
     resource="services",
+    count_field="services",
+    stream_bytes=6_000,  # with many ports and annotations
     subject=OBSERVED_SERVICE,
     is_relevant=lambda service: service.may_have_balancer,
     max_cooldown_seconds=3.0,

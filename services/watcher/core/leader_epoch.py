@@ -1,5 +1,6 @@
 """The epoch of this leader, and whether another leader or a restored etcd invalidates it."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
@@ -99,15 +100,11 @@ class LeaderEpoch:
         return Leading(stream_id=self._token.stream_id, epoch=self._token.epoch, holder=self.identity)
 
     def build_snapshot(
-        self,
-        nodes: int,
-        requests: int | None,
-        service_cidrs: tuple[str, ...] | None,
-        services: int | None = None,
+        self, counts: Mapping[str, int], service_cidrs: tuple[str, ...] | None
     ) -> SnapshotComplete | None:
         """Build a snapshot; None if this leader must not publish one.
 
-        `requests` is None without CSRs, `services` without Services, `service_cidrs` while the ranges are
+        `counts` has the number of objects by `Kind.count_field`. `service_cidrs` is None while the ranges are
         unknown.
         """
         if self._token is None or self.is_deposed or not self._is_followed(self._token):
@@ -115,10 +112,8 @@ class LeaderEpoch:
         return SnapshotComplete(
             stream_id=self._token.stream_id,
             epoch=self._token.epoch,
-            nodes=nodes,
-            requests=requests,
-            services=services,
             service_cidrs=service_cidrs,
+            **counts,
         )
 
     def _is_followed(self, token: FencingToken) -> bool:

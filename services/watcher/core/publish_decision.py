@@ -1,9 +1,9 @@
 """Compares an object in Kubernetes with its last observation in the stream, and decides what to publish."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,9 +13,6 @@ from libs.common.contract.node import is_same_object
 from libs.common.contract.subjects import is_publishable_name
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
-BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
-BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
-BYTES_PER_SERVICE: Final = 6_000  # a Service with many ports and annotations
 BYTES_PER_DELETED: Final = 1_000  # the deletion messages of any kind, kept for MAX_MESSAGE_AGE
 REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
 CHANGED_REASON: Final = "changed"
@@ -38,25 +35,14 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class NoChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream already contains this state."""
-
-    reason: str
-
-
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
     """The object can never be published; other objects can."""
 
     reason: str
 
 
-class ConfirmAbsence(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream contains a newer state than the store: only the API server can confirm a deletion."""
-
-    reason: str
-
-
-PublishDecision = Publish | NoChange | Skip | ConfirmAbsence
+class ConfirmAbsence(msgspec.Struct, frozen=True):
+    """A former leader has published a newer state than this watch has delivered: ask the API server."""
 
 
 def decide_present(
@@ -68,8 +54,10 @@ def decide_present(
     now: datetime,
     force: bool = False,
     is_fenced: bool = False,
-) -> PublishDecision:
+) -> Publish | Skip | None:
     """Decide about an existing object; `published` is the last observation of its name in the stream.
+
+    None: the stream contains it, or a newer observation.
 
     `force` publishes an unchanged object again (resync, new leader, new stream). `is_fenced` does too,
     because followers ignore `published`. A new uid under an old name is a normal change: consumers treat it
@@ -83,7 +71,7 @@ def decide_present(
     order = ObservationOrder(epoch=token.epoch, resource_version=obj.resource_version_number)
     why = _publish_reason(kind, obj, published, order, force=force, is_fenced=is_fenced)
     if why is None:
-        return NoChange(reason="the stream contains it, or a newer observation")
+        return None
     event = kind.build_observed(obj, stream_id=token.stream_id, order=order, observed_at=now)
     return Publish(event=event, reason=why)
 
@@ -97,8 +85,10 @@ def decide_absent(
     now: datetime,
     is_confirmed: bool = False,
     is_fenced: bool = False,
-) -> Publish | NoChange | ConfirmAbsence:
+) -> Publish | ConfirmAbsence | None:
     """Decide about a name without an object as of `last_resource_version`, the latest one received.
+
+    None: the stream contains no object of that name, or a newer observation than this check.
 
     A former leader may have seen a newer state than the watch of this process has delivered. `is_confirmed`:
     a request after that state was published found no object of that name. ResourceVersions alone prove
@@ -107,12 +97,10 @@ def decide_absent(
     """
     order = ObservationOrder(epoch=token.epoch, resource_version=last_resource_version)
     known = kind.extract_object(published)
-    if published is None or (known is None and not is_fenced):
-        return NoChange(reason="the stream contains no object of that name")
-    if published.order > order:
-        return NoChange(reason="the stream contains a newer observation than this check")
+    if published is None or (known is None and not is_fenced) or published.order > order:
+        return None
     if published.order.resource_version > last_resource_version and not is_confirmed:
-        return ConfirmAbsence(reason="a former leader published a newer state than this watch has delivered")
+        return ConfirmAbsence()
     if known is None:
         gone = msgspec.structs.replace(published, stream_id=token.stream_id, order=order, observed_at=now)
         return Publish(event=gone, reason=FENCED_REASON)
@@ -134,10 +122,14 @@ def select_due(objects: Iterable[ObjectT], *, since: float, until: float) -> lis
     return [each for each, offset in offsets if since <= offset < until]
 
 
-def estimate_stream_bytes(nodes: int, requests: int = 0, deleted: int = 0, services: int = 0) -> int:
-    """Estimate the stream size for objects of ordinary size; `Resync` raises it by the actual usage."""
-    existing = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + services * BYTES_PER_SERVICE
-    return limit_for_bytes(existing + deleted * BYTES_PER_DELETED)
+def estimate_stream_bytes(counts: Collection[tuple[Kind[Any], int]], subjects: int) -> int:
+    """Estimate the size of the stream with so many objects of each kind, in so many subjects.
+
+    The objects are of ordinary size; a full stream grows by its actual usage.
+    """
+    existing_bytes = sum(kind.stream_bytes * count for kind, count in counts)
+    deleted = max(0, subjects - sum(count for _, count in counts))
+    return limit_for_bytes(existing_bytes + deleted * BYTES_PER_DELETED)
 
 
 def _quote_name(name: str) -> str:

@@ -2,13 +2,12 @@
 
 import asyncio
 import base64
-import ipaddress
 from typing import Any
 
 import msgspec
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,8 +26,6 @@ from tests.csr_der import (
     encode_email,
     encode_ip,
     encode_pem,
-    encode_rsa_key,
-    encode_unsigned_request,
     get_key,
 )
 from tests.in_memory_api import PatchFailed, apply_json_patch
@@ -78,24 +75,6 @@ def test_nobody_looks_at_a_signature_by_a_key_that_we_do_not_accept(kind: str):
     read = asked(encode_pem(RequestFields(key=kind).sign()))
     assert read.key_problem
     assert read.is_signature_valid is None
-
-
-def test_a_key_that_is_slow_to_verify_with_is_never_verified_with():
-    modulus, exponent = 2**8191 + 12345, 2**8190 + 1
-    pem = encode_pem(encode_unsigned_request(encode_rsa_key(modulus, exponent), HONEST))
-    read = parse_request(pem)
-    assert isinstance(read, MalformedRequest) or read.is_signature_valid is None
-
-
-def test_a_signature_is_judged_by_the_key_in_the_request():
-    spki = get_key("P-256").public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    assert asked(encode_pem(RequestFields(foreign_signature=True).sign())).is_signature_valid is False
-    assert asked(encode_pem(encode_unsigned_request(spki, HONEST))).is_signature_valid is False
-
-
-def test_an_ipv4_mapped_address_is_not_read_as_ipv4():
-    [read] = asked(encode_pem(RequestFields(sans=(encode_ip("::ffff:10.0.0.5"),)).sign())).ips
-    assert ipaddress.ip_address(read) == ipaddress.ip_address("::ffff:10.0.0.5")
 
 
 def test_no_more_names_are_kept_than_a_request_may_have():

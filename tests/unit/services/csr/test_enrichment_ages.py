@@ -187,12 +187,6 @@ def test_the_policy_is_what_the_flags_say():
     assert (policy.min_expiration_seconds, policy.max_expiration_seconds) == (3600, 86400)
 
 
-def test_without_flags_nothing_is_limited_and_no_network_is_allowed():
-    policy = read().policy
-    assert policy.allowed_networks == ()
-    assert policy.min_expiration_seconds is policy.max_expiration_seconds is None
-
-
 def test_one_command_line_gives_csr_and_metadata_the_same_period_and_mode():
     arguments = ["--metadata-republish-interval=2m", "--without-talos"]
     reading = read_settings([MetadataSettings, CsrSettings], arguments, {})

@@ -193,8 +193,8 @@ def test_no_hour_sees_more_than_the_most(seconds: list[float], most: int):
         judged = deletion_limit.grant_deletion(
             record, f"web-{number}", limit=deletion_limit.DeletionLimit(per_hour=most), now=now
         )
-        if isinstance(judged, deletion_limit.BudgetGrant):
-            record = judged.deletions
+        if isinstance(judged, tuple):
+            record = judged
             done.append(record[-1])
             assert sum(timedelta() <= now - one.at < deletion_limit.WINDOW for one in done) <= most
     assert len(record) <= most
@@ -209,9 +209,7 @@ def test_a_deletion_counts_for_an_hour_and_one_that_is_yet_to_come_as_well():
         "2 in the last hour, --lifecycle-max-deletions-per-hour is 2; none before 12:01:00Z"
     )
     later = deletion_limit.grant_deletion((before, to_come), "c", limit=TWO, now=NOW + timedelta(minutes=1))
-    assert later == deletion_limit.BudgetGrant(
-        deletions=(to_come, deletion_limit.Deletion(node="c", at=NOW + timedelta(minutes=1)))
-    )
+    assert later == (to_come, deletion_limit.Deletion(node="c", at=NOW + timedelta(minutes=1)))
 
 
 def test_the_pools_do_not_count_for_each_other():
@@ -219,8 +217,8 @@ def test_the_pools_do_not_count_for_each_other():
     record: tuple[deletion_limit.Deletion, ...] = ()
     for limit in (TWO, TWO, other):
         judged = deletion_limit.grant_deletion(record, "web", limit=limit, now=NOW)
-        assert isinstance(judged, deletion_limit.BudgetGrant)
-        record = judged.deletions
+        assert isinstance(judged, tuple)
+        record = judged
     for limit, reason in (
         (TWO, "2 in the last hour, --lifecycle"),
         (other, "1 in the last hour, the limit of"),

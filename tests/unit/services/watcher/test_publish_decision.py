@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 from libs.common.bus.stream_limits import HEADROOM_BYTES, STREAM_STEP_BYTES
 from libs.common.contract.events import NodeGone, NodeObserved, ObservationOrder, ObservedNode
 from libs.common.contract.ordering import Recency, compare_events
-from services.watcher.core.kinds import NODE
+from services.watcher.core.kinds import CSR, NODE
 from services.watcher.core.publish_decision import (
     BYTES_PER_DELETED,
-    BYTES_PER_NODE,
-    BYTES_PER_REQUEST,
     FENCED_REASON,
     ConfirmAbsence,
     FencingToken,
-    NoChange,
     Publish,
     Skip,
     compute_next_epoch,
@@ -74,7 +71,7 @@ def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
 
 def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
     later = make_node_observed(make_node(labels={"new": "er"}, resource_version="90"), epoch=4)
-    assert isinstance(look(make_node(resource_version="100"), later, anyway=True), NoChange)
+    assert look(make_node(resource_version="100"), later, anyway=True) is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_w
 
 def test_a_node_is_said_to_be_gone_once():
     for held in (None, make_node_gone(make_node(), epoch=3)):
-        assert isinstance(decide_absent(NODE, held, STAMP, last_resource_version=450, now=LATER), NoChange)
+        assert decide_absent(NODE, held, STAMP, last_resource_version=450, now=LATER) is None
 
 
 def test_a_void_message_is_never_unchanged():
@@ -146,7 +143,7 @@ def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
         make_node_observed(make_node(resource_version="451"), epoch=3),
         make_node_observed(make_node(), epoch=4),
     ):
-        assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), NoChange)
+        assert decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER) is None
 
 
 def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kubernetes_confirms_it():
@@ -183,8 +180,8 @@ def test_saying_it_settles_it(held, version, uid):
     node = make_node(uid=uid, resource_version=str(version))
     found = look(node, held)
     if isinstance(found, Publish):
-        assert isinstance(look(node, found.event), NoChange)
-    if isinstance(found, NoChange):
+        assert look(node, found.event) is None
+    if found is None:
         assert held is not None
         assert held.order > ObservationOrder(epoch=3, resource_version=version) or (
             isinstance(held, NodeObserved)
@@ -204,8 +201,8 @@ def test_a_new_leader_is_above_all_that_anybody_remembers(heard, transitions):
 def test_the_stream_grows_in_steps_with_room_for_every_object_and_what_is_left_of_it(
     nodes, requests, gone_names
 ):
-    room = estimate_stream_bytes(nodes, requests, gone_names)
-    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone_names * BYTES_PER_DELETED
+    room = estimate_stream_bytes([(NODE, nodes), (CSR, requests)], nodes + requests + gone_names)
+    needed = nodes * NODE.stream_bytes + requests * CSR.stream_bytes + gone_names * BYTES_PER_DELETED
     assert room >= max(needed, 64_000_000)
     assert (room + HEADROOM_BYTES) % STREAM_STEP_BYTES == 0
     assert room < needed + 2 * STREAM_STEP_BYTES

@@ -231,11 +231,11 @@ def test_own_words_do_not_outrank_us_and_anothers_of_the_same_or_a_greater_epoch
     assert reign.next_token().epoch == 1
     flow.apply(builders.make_message(builders.make_leading(epoch=1, holder="us"), sequence=11))
     assert reign.is_current
-    assert reign.build_snapshot(3, None, ()) == builders.make_snapshot(epoch=1, nodes=3)
+    assert reign.build_snapshot({"nodes": 3}, ()) == builders.make_snapshot(epoch=1, nodes=3)
     flow.apply(builders.make_message(builders.make_leading(epoch=1, holder="them"), sequence=12))
     assert reign.is_deposed
     assert reign.build_heartbeat() is None
-    assert reign.build_snapshot(3, None, ()) is None
+    assert reign.build_snapshot({"nodes": 3}, ()) is None
     assert reign.next_token().epoch == 2
     assert reign.is_current
     flow.apply(builders.make_message(builders.make_node_observed(builders.make_node(), epoch=8), sequence=13))

@@ -1,6 +1,6 @@
 """The certificate requests of the watcher: which ones and how many it publishes, and when."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -8,15 +8,9 @@ from hypothesis import strategies as st
 
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
 from services.watcher.core.kinds import CSR, MAX_PENDING_PER_REQUESTER
-from services.watcher.core.publish_decision import (
-    FencingToken,
-)
 from services.watcher.core.store import Store
-from services.watcher.settings import WatcherSettings
 from tests import builders
 
-LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
-STAMP = FencingToken(stream_id=builders.STREAM_ID, epoch=3)
 APPROVED = SigningRequestCondition(type="Approved")
 DENIED = SigningRequestCondition(type="Denied")
 
@@ -141,26 +135,3 @@ def test_whatever_happens_at_most_the_newest_of_each_wait_and_news_name_what_cha
         assert {n for n, r in truth.items() if not r.is_pending} == {
             n for n, r in after.items() if r and not r.is_pending
         }
-
-
-# ---- publishing
-
-
-# ---- what the stream holds of them
-
-
-@pytest.mark.parametrize(
-    ("controllers", "watches"),
-    [
-        (("*",), True),
-        (("cloud-node",), False),
-        (("cloud-node", "node-csr-approval"), True),
-        (("*", "-node-csr-approval"), False),
-        (("certificatesigningrequest-approving-controller",), True),
-    ],
-    ids=str,
-)
-def test_requests_are_watched_for_the_controller_that_approves_them(
-    controllers: tuple[str, ...], watches: bool
-):
-    assert WatcherSettings(controllers=controllers).watches_requests is watches
