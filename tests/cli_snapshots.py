@@ -6,14 +6,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from rich.console import Console
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.kube_objects import COMPONENT, INSTANCE
 from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import AbsentObject
 from cli.explain.node.node_evidence import NodeEvidence
-from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, LastMessage, ObjectMessages, StreamSnapshot
+from cli.inside.flow_snapshot import (
+    FlowObject,
+    FlowSnapshot,
+    Kind,
+    LastMessage,
+    ObjectMessages,
+    StreamSnapshot,
+)
 from cli.lines import Line, print_lines
 from cli.render.compiled_config import compile_config
 from libs.common.contract.events import Event, Leading
@@ -29,11 +39,13 @@ def make_last_message(event: Event, seconds: float = 0) -> LastMessage:
     return LastMessage(subject=subject_of(event), published_at=at, event=event)
 
 
-def make_flow(name: str, *events: Event, unreadable: tuple[str, ...] = (), **stream: int) -> FlowSnapshot:
-    """Return the flow of a leading watcher with these messages about a Node; `unreadable` are subjects."""
+def make_flow(
+    name: str, *events: Event, kind: Kind = "node", unreadable: tuple[str, ...] = (), **stream: int
+) -> FlowSnapshot:
+    """Return the flow of a leading watcher with these messages about an object; `unreadable` are subjects."""
     messages = [make_last_message(each) for each in events]
     messages += [LastMessage(subject=each, published_at=NOW, unreadable="not JSON") for each in unreadable]
-    about = ObjectMessages(object=FlowObject("node", name), messages=tuple(messages))
+    about = ObjectMessages(object=FlowObject(kind, name), messages=tuple(messages))
     return FlowSnapshot(
         at=NOW,
         stream=StreamSnapshot(stream_id="1", **stream),
@@ -62,6 +74,19 @@ def hold_request(
     """Return the request as Kubernetes holds it."""
     status = CsrStatus(conditions=conditions, certificate=certificate)
     return CertificateSigningRequest(metadata=request.metadata, spec=request.spec, status=status)
+
+
+def make_pod(component: str, number: int = 1, *, waiting: str = "", restarts: int = 0) -> Pod:
+    """Return a pod as the chart makes it, ready unless its container waits; "" = it runs all services."""
+    state = {"waiting": {"reason": waiting}} if waiting else {}
+    container = {"name": component or "ccm", "restartCount": restarts, "state": state}
+    labels = {INSTANCE: "ccm"} | ({COMPONENT: component} if component else {})
+    ready = {"type": "Ready", "status": str(not waiting)}
+    pod = {
+        "metadata": {"name": f"ccm-{component or 'all'}-{number}", "labels": labels},
+        "status": {"phase": "Running", "conditions": [ready], "containerStatuses": [container]},
+    }
+    return msgspec.convert(pod, Pod)
 
 
 TEXTS: Final = Path(__file__).parent / "unit" / "cli" / "texts"

@@ -1,7 +1,6 @@
 """`inside flow`: what the reader's key shows of a real NATS, configured as the bootstrap configures it."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -11,7 +10,7 @@ from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.contract.events import AccountReport, DeadLetter, KubeServiceObserved, Leading
+from libs.common.contract.events import AccountReport, KubeServiceObserved, Leading
 from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
     KubeServiceCondition,
@@ -20,7 +19,13 @@ from libs.common.contract.kube_service import (
 from libs.common.contract.services import DURABLES, SERVICES, WATCHER
 from libs.common.contract.subjects import ENRICHED_NODE
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
-from tests.builders import make_decided, make_kube_service, make_kube_service_observed, make_node
+from tests.builders import (
+    make_dead_letter,
+    make_decided,
+    make_kube_service,
+    make_kube_service_observed,
+    make_node,
+)
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
 from tests.instance_reports import make_exists
 from tests.integration.conftest import ConnectBus
@@ -52,30 +57,13 @@ async def seen(nats: BootstrapInstallation, *objects: FlowObject) -> FlowSnapsho
     return found
 
 
-def a_letter(name: str) -> DeadLetter:
-    return DeadLetter(
-        service="labeler",
-        kind="node",
-        name=name,
-        subject=f"talosccm.v1.flow.enriched.node.{name}",
-        sequence=1,
-        reason="it holds no address",
-        payload="",
-        at=datetime.now(UTC),
-    )
-
-
 async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     nats: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
 ):
     metadata = await connect_bus("metadata", **nats.bus_options("metadata"))
     labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
     word = make_event("web-1")
-    said = make_decided(
-        outcome="blocked",
-        reason="no address",
-        decided_at=datetime.now(UTC),
-    )
+    said = make_decided()
     await metadata.publish(word)
     await labeler.publish(said)
     await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=7, holder="watcher-a"))
@@ -150,8 +138,8 @@ async def test_dead_letters_are_seen_with_their_reason(
     nats: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
 ):
     labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
-    await labeler.publish(a_letter("web-1"))
-    await labeler.publish(a_letter("web-2"))
+    for name in ("web-1", "web-2"):
+        await labeler.publish(make_dead_letter(name, reason="it holds no address"))
     found = await seen(nats, WEB)
     assert found.dead_count == 2
     assert {letter.name: letter.reason for letter in found.dead_letters} == {

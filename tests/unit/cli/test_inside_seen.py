@@ -73,15 +73,6 @@ def test_objects_are_named_by_kind_and_name():
             flow_snapshot.parse_object(nonsense)
 
 
-def test_how_old_the_leaders_word_is_and_who_they_are():
-    seen = flow_snapshot.FlowSnapshot(at=NOW, leading=LEADING)
-    assert seen.leader == make_leading()
-    assert seen.leader_heartbeat_seconds == 3
-    assert flow_snapshot.FlowSnapshot(at=NOW).leader_heartbeat_seconds is None
-    odd = flow_snapshot.LastMessage(subject="l", published_at=NOW, event=make_node_observed(make_node()))
-    assert flow_snapshot.FlowSnapshot(at=NOW, leading=odd).leader is None
-
-
 @pytest.mark.parametrize(
     ("queue", "here"),
     [

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.installation import get_lease_name
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
 from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.lease_state import LeaseState, read_lease_state
@@ -22,12 +21,7 @@ from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.preview import preview_node
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, ObjectMeta, Taint
-from libs.common.contract.services import (
-    LIFECYCLE_LEASE,
-    LIFECYCLE_LEASE_NAME,
-    WATCHER_LEASE,
-    WATCHER_LEASE_NAME,
-)
+from libs.common.contract.services import WATCHER_LEASE_NAME
 from libs.common.kube.errors import NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
 from services.labeler.core.plan.plan import ClusterConfig
@@ -92,16 +86,6 @@ async def test_the_lease_is_the_one_that_the_watchers_pods_or_the_caller_name(
         assert (place, holder in found.reason) == ("unknown", True)
     else:
         assert (found.lease_name or "/".join(DEFAULT), found.holder) == (place, holder)
-
-
-def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
-    container = Container(
-        name="all",
-        args=("--leader-elect-resource-namespace=talos", "--lifecycle-lease-name", "gone"),
-    )
-    assert get_lease_name(container, WATCHER_LEASE) == ("talos", WATCHER_LEASE_NAME)
-    assert get_lease_name(container, LIFECYCLE_LEASE) == ("talos", "gone")
-    assert get_lease_name(Container(name="all"), LIFECYCLE_LEASE) == ("kube-system", LIFECYCLE_LEASE_NAME)
 
 
 # ---- the state of a Lease, which any client may have written

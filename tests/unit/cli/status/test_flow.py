@@ -20,7 +20,7 @@ from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes, summarize_requests
 from cli.status.text import format_status
 from libs.common.contract.controllers import CLOUD_NODE
-from libs.common.contract.events import DeadLetter, Decided, Event, InstanceExists, Leading
+from libs.common.contract.events import Event, InstanceExists, Leading
 from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
     KubeServiceCondition,
@@ -28,13 +28,14 @@ from libs.common.contract.kube_service import (
 )
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
-from libs.common.contract.subjects import subject_of
 from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
 from tests import lifecycle_actors
 from tests.architecture.sources import ROOT
 from tests.builders import (
     NOW,
     STREAM_ID,
+    make_dead_letter,
+    make_decided,
     make_facts,
     make_kube_service,
     make_kube_service_observed,
@@ -43,7 +44,14 @@ from tests.builders import (
     make_node_observed,
     make_request,
 )
-from tests.cli_snapshots import hold_request, make_flow, read_screens, render_lines
+from tests.cli_snapshots import (
+    hold_request,
+    make_flow,
+    make_last_message,
+    make_pod,
+    read_screens,
+    render_lines,
+)
 from tests.instance_reports import make_gone, make_recorded_node, make_report, make_shut_down
 
 READY = (NodeCondition(type="Ready", status="True"),)
@@ -52,28 +60,6 @@ ANSWERED = make_node_enriched(make_node(), make_facts())
 
 def ago_at(seconds: float) -> Any:
     return NOW - timedelta(seconds=seconds)
-
-
-def a_pod(
-    component: str, number: int = 1, *, ready: bool = True, waiting: str = "", restarts: int = 0
-) -> Pod:
-    """As the chart's are."""
-    labels = {"app.kubernetes.io/instance": "ccm"} | (
-        {"app.kubernetes.io/component": component} if component else {}
-    )
-    status = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": str(not waiting)}],
-        "containerStatuses": [
-            {
-                "name": component or "ccm",
-                "restartCount": restarts,
-                "state": {"waiting": {"reason": waiting}} if waiting else {},
-            }
-        ],
-    }
-    metadata = {"name": f"ccm-{component or 'all'}-{number}", "labels": labels}
-    return msgspec.convert({"metadata": metadata, "status": status}, Pod)
 
 
 def stood(name: str, seconds: float, **more: Any) -> Node:
@@ -99,16 +85,6 @@ def filed(
     return hold_request(held, *told, certificate="PEM" if issued else "")
 
 
-def a_word(event: Any, seconds: float = 5) -> flow_snapshot.LastMessage:
-    return flow_snapshot.LastMessage(subject=subject_of(event), published_at=ago_at(seconds), event=event)
-
-
-def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> Decided:
-    return Decided(
-        service=service, kind=kind, name=name, outcome=outcome, reason=reason, decided_at=NOW
-    )  # fmt: skip
-
-
 def a_queue(name: str, service: str, **more: Any) -> flow_snapshot.ConsumerSnapshot:
     return flow_snapshot.ConsumerSnapshot(
         name=name, service=service, **({"waiting": 1, "delivered_at": ago_at(3)} | more)
@@ -125,13 +101,13 @@ FLOW = flow_snapshot.FlowSnapshot(
         a_queue("csr-requests", "csr"),
         a_queue("ipam-nodes", "ipam", waiting=0, pending=50),
     ),
-    leading=a_word(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
+    leading=make_last_message(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
     certificates=(
         flow_snapshot.CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
         flow_snapshot.CertificateSnapshot(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
     ),
 )
-PODS = (a_pod("nats"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
+PODS = (make_pod("nats"), make_pod("watcher"), make_pod("watcher", 2), make_pod("metadata"))
 ISSUED = filed("csr-1", "web-1", 300, "Approved", issued=True)
 WELL = ClusterSnapshot(
     at=NOW,
@@ -143,8 +119,8 @@ WELL = ClusterSnapshot(
     lease=LeaseState(holder="ccm-watcher-1", renewed_at=ago_at(4)),
     pods=(
         *PODS,
-        a_pod("labeler"),
-        a_pod("csr"),
+        make_pod("labeler"),
+        make_pod("csr"),
     ),
     flow=FLOW,
     certificates=(flow_snapshot.CertificateSnapshot(name="talos", expires_at=NOW + timedelta(hours=5)),),
@@ -156,16 +132,9 @@ BLOCKED = NodeCondition(
     reason="TalosUnreachable",
     message=REFUSED,
 )
-LETTER = DeadLetter(
-    service="labeler",
-    kind="node",
-    name="web-9",
-    subject="talosccm.v1.flow.enriched.node.web-9",
-    sequence=7,
-    reason="not an event of this schema: Object missing required field `node`",
-    payload="",
-    at=NOW,
-)
+LETTER = make_dead_letter("web-9", reason="not an event of this schema: Object missing required field `node`")
+NO_ROUTE = MachineFault(kind="refused", step="s", message="no route to 10.0.0.5")
+WAITS = make_decided("csr", "csr", "csr-4", outcome="waits", reason="its machine is not known yet")
 ILL = msgspec.structs.replace(
     WELL,
     nodes=(
@@ -185,8 +154,8 @@ ILL = msgspec.structs.replace(
     lease=LeaseState(holder="ccm-watcher-1", renewed_at=ago_at(100)),
     pods=(
         *PODS,
-        a_pod("labeler", waiting="CrashLoopBackOff", restarts=7),
-        a_pod("csr"),
+        make_pod("labeler", waiting="CrashLoopBackOff", restarts=7),
+        make_pod("csr"),
     ),
     flow=msgspec.structs.replace(
         FLOW,
@@ -196,31 +165,17 @@ ILL = msgspec.structs.replace(
             FLOW.queues[2],
         ),
         leading=None,
-        dead=(a_word(LETTER, 600),),
+        dead=(make_last_message(LETTER, 600),),
         dead_count=1,
         objects=(
-            flow_snapshot.ObjectMessages(
-                object=flow_snapshot.FlowObject("node", "web-5"),
-                messages=(
-                    a_word(
-                        make_unreachable(
-                            make_node("web-5"),
-                            MachineFault(kind="refused", step="s", message="no route to 10.0.0.5"),
-                            NOW,
-                        )
-                    ),
-                ),
-            ),
-            flow_snapshot.ObjectMessages(
-                object=flow_snapshot.FlowObject("csr", "csr-4"),
-                messages=(a_word(decided("csr", "csr", "csr-4", "waits", "its machine is not known yet")),),
-            ),
+            *make_flow("web-5", make_unreachable(make_node("web-5"), NO_ROUTE, NOW)).objects,
+            *make_flow("csr-4", WAITS, kind="csr").objects,
         ),
     ),
 )
 ALL_IN_ONE = msgspec.structs.replace(
     WELL,
-    pods=(a_pod(""), a_pod("", 2)),
+    pods=(make_pod(""), make_pod("", 2)),
     flow=flow_snapshot.FlowUnavailable(
         reason="all services run in one process (a DaemonSet), without NATS", is_all_in_one=True
     ),
@@ -254,13 +209,10 @@ LOST = msgspec.structs.replace(
     flow=msgspec.structs.replace(
         FLOW,
         objects=tuple(
-            flow_snapshot.ObjectMessages(
-                object=flow_snapshot.FlowObject("node", node.name),
-                messages=(a_word(lifecycle_actors.make_unreachable(node)), a_word(report)),
-            )
+            make_flow(node.name, lifecycle_actors.make_unreachable(node), report).objects[0]
             for node, report in ((OFF, make_shut_down(OFF)), (DELETED, make_gone(DELETED)))
         ),
-        blocked_services=(a_word(make_kube_service_observed(BLOCKED_SHOP)),),
+        blocked_services=(make_last_message(make_kube_service_observed(BLOCKED_SHOP)),),
     ),
 )
 CASES = {"well": WELL, "ill": ILL, "lost": LOST, "all-in-one": ALL_IN_ONE, "blind": BLIND}
@@ -311,22 +263,15 @@ def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_f
         ((), "the watcher has not published it"),
         ((make_node_observed(make_node()),), "metadata has not queried its machine"),
         ((ANSWERED,), "the labeler has not decided"),
-        ((ANSWERED, decided("labeler", "node", "web-1", "waits", "r")), "labeler, waits: r"),
+        ((ANSWERED, make_decided(outcome="waits", reason="r")), "labeler, waits: r"),
         ((LETTER,), "dead letters"),
     ],
 )
 def test_of_a_node_without_condition_the_step_that_is_missing_is_told(said: tuple[Event, ...], why: str):
-    seen = flow_snapshot.ObjectMessages(
-        object=flow_snapshot.FlowObject("node", "web-1"), messages=tuple(map(a_word, said))
-    )
-    flow = msgspec.structs.replace(FLOW, objects=(seen,))
-    [one] = summarize_nodes([stood("web-1", 100)], flow, NOW).uninitialized
+    [one] = summarize_nodes([stood("web-1", 100)], make_flow("web-1", *said), NOW).uninitialized
     assert why in one.why
-
-
-def test_without_messages_a_node_without_condition_is_referred_to_explain():
-    [one] = summarize_nodes([stood("web-1", 100)], None, NOW).uninitialized
-    assert "talos-ccm explain node" in one.why
+    [unread] = summarize_nodes([stood("web-1", 100)], None, NOW).uninitialized
+    assert "talos-ccm explain node" in unread.why
 
 
 def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
@@ -387,7 +332,7 @@ def test_of_many_lost_nodes_three_are_named():
 def test_a_balancer_that_is_blocked_no_more_or_of_a_misplaced_message_is_no_problem():
     [blocked] = LOST.flow_snapshot.blocked_services if LOST.flow_snapshot else ()
     others = (
-        a_word(make_kube_service_observed(SHOP)),
+        make_last_message(make_kube_service_observed(SHOP)),
         msgspec.structs.replace(blocked, subject=f"{blocked.subject}.other"),
     )
     flow = msgspec.structs.replace(FLOW, blocked_services=others)
@@ -414,7 +359,7 @@ def test_a_consumer_is_left_out_if_its_service_is_optional_and_not_installed():
         return [one.name for one in judged(WELL, pods=pods).queues]
 
     assert listed(*PODS) == ["labeler-nodes", "csr-requests"], "labeler and csr run by default"
-    assert listed(*PODS, a_pod("ipam")) == ["labeler-nodes", "csr-requests", "ipam-nodes"]
+    assert listed(*PODS, make_pod("ipam")) == ["labeler-nodes", "csr-requests", "ipam-nodes"]
 
 
 # ---- requests
@@ -467,26 +412,28 @@ def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
     )
 
 
+SILENT = msgspec.structs.replace(WELL, flow=msgspec.structs.replace(FLOW, leading=None))
+
+
 @pytest.mark.parametrize(
-    ("lease", "text"),
+    ("known", "lease", "text"),
     [
-        (LeaseState(), "the Lease has no holder"),
-        (LeaseState(holder="w", renewed_at=ago_at(16)), "the Lease has expired, so no watcher leads"),
-        (LeaseState(holder="w"), "the Lease has expired, so no watcher leads"),
-        (LeaseState(holder="w", renewed_at=ago_at(14)), ""),
+        (ALL_IN_ONE, LeaseState(), "the Lease has no holder"),
+        (
+            ALL_IN_ONE,
+            LeaseState(holder="w", renewed_at=ago_at(16)),
+            "the Lease has expired, so no watcher leads",
+        ),
+        (ALL_IN_ONE, LeaseState(holder="w", renewed_at=ago_at(14)), ""),
+        # the heartbeat outweighs a clock that is wrong
+        (WELL, LeaseState(holder="w", renewed_at=ago_at(500)), ""),
+        (SILENT, WELL.lease, "it holds the Lease but publishes no leader heartbeat"),
     ],
 )
-def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseState, text: str):
-    assert judged(ALL_IN_ONE, lease=lease).leader.text == text
-
-
-def test_the_word_of_a_leader_outweighs_a_clock_that_is_wrong():
-    assert judged(WELL, lease=LeaseState(holder="w", renewed_at=ago_at(500))).exit_status == 0
-
-
-def test_a_leader_that_says_nothing_to_nats_is_wrong():
-    flow = msgspec.structs.replace(FLOW, leading=None)
-    assert judged(WELL, flow=flow).leader.text == "it holds the Lease but publishes no leader heartbeat"
+def test_who_renews_no_lease_or_sends_no_heartbeat_does_not_lead(
+    known: ClusterSnapshot, lease: LeaseState, text: str
+):
+    assert judged(known, lease=lease).leader.text == text
 
 
 @pytest.mark.parametrize(
@@ -583,14 +530,14 @@ def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():
 def installed(*components: str, labeler: flow_snapshot.ConsumerSnapshot | None = None) -> ClusterStatus:
     """Return the status with one ready pod for each component, and at most one consumer."""
     flow = msgspec.structs.replace(FLOW, queues=(labeler,) if labeler else ())
-    return judged(WELL, nodes=(), requests=(), pods=tuple(map(a_pod, components)), flow=flow)
+    return judged(WELL, nodes=(), requests=(), pods=tuple(map(make_pod, components)), flow=flow)
 
 
-def test_metadata_without_a_pod_is_missed_in_every_profile():
+def test_metadata_without_make_pod_is_missed_in_every_profile():
     why = "no pod exists; without it, no other service receives events"
     assert installed("nats", "watcher", "labeler", "csr").wrong == (f"metadata: {why}",)
     assert installed("nats", "watcher", "metadata", "csr").wrong == ()
-    alone = judged(ALL_IN_ONE, pods=(a_pod(""),))
+    alone = judged(ALL_IN_ONE, pods=(make_pod(""),))
     assert (alone.wrong, [one.name for one in alone.services]) == ((), ["all-in-one"])
 
 

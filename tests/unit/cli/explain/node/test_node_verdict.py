@@ -20,7 +20,7 @@ from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_decided, make_facts, make_node, make_node_enriched, make_node_observed
-from tests.cli_snapshots import hold_request, make_evidence, make_flow, render_lines
+from tests.cli_snapshots import hold_request, make_evidence, make_flow, make_pod, render_lines
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 
@@ -75,24 +75,8 @@ def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRe
 
 
 def pods(service: str, *ready: bool) -> tuple[Pod, ...]:
-    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    return tuple(
-        msgspec.convert(
-            {
-                "metadata": {
-                    "name": f"ccm-{service}-{number}",
-                    "labels": {"app.kubernetes.io/component": service},
-                },
-                "status": {
-                    "phase": "Running",
-                    "conditions": [{"type": "Ready", "status": str(is_ready)}],
-                    "containerStatuses": [{"name": service, "state": {} if is_ready else waiting}],
-                },
-            },
-            Pod,
-        )
-        for number, is_ready in enumerate(ready)
-    )
+    waiting = ("" if is_ready else "CrashLoopBackOff" for is_ready in ready)
+    return tuple(make_pod(service, number, waiting=why) for number, why in enumerate(waiting))
 
 
 def event(reason: str, ago: timedelta = timedelta(), message: str = "x") -> EventSummary:
