@@ -73,9 +73,12 @@ async def test_a_service_with_its_balancer_account_and_targets(shell: Shell):
     await cluster.admin.request("POST", "/api/v1/nodes", body=body)
     async with cluster.run_account():
         await cluster.create_service("web")
+        await cluster.create_service("bad", annotations={"load-balancer.hetzner.cloud/protocol": "udp"})
         await cluster.wait_for_address("web")
         await cluster.wait_for_event("web", "EnsuredLoadBalancer")
+        await cluster.wait_for_event("bad", "SyncLoadBalancerFailed")
         status, text = await shell.explain("web")
+        invalid = await shell.explain("default/bad")
     (balancer,) = cluster.balancers
     assert status == 0, text
     assert text.startswith("default/web is healthy")
@@ -83,22 +86,10 @@ async def test_a_service_with_its_balancer_account_and_targets(shell: Shell):
     assert "prod (hcloud)" in text
     assert "1 of 2 Nodes" in text
     assert "metal-1: no server of this cloud" in text
-
-
-async def test_an_invalid_annotation_is_named_with_the_valid_values(shell: Shell):
-    cluster = shell.cluster
-    await shell.deploy(f"--load-balancer-class=prod={CLASS}")
-    async with cluster.run_account():
-        await cluster.create_service("web", annotations={"load-balancer.hetzner.cloud/protocol": "udp"})
-        await cluster.wait_for_event("web", "SyncLoadBalancerFailed")
-        status, text = await shell.explain("default/web")
-        assert (status, "web is blocked" in text) == (1, True), text
-        assert 'load-balancer.hetzner.cloud/protocol: "udp" is not one of tcp, http, https' in text
-        assert "Fix           Correct the fields" in text
-        status, text = await shell.explain("web", "-o", "json")
-        assert '"state": "stuck"' in text
-        status, text = await shell.explain("absent")
-        assert (status, SAID_ABSENT in text) == (2, True), text
+    assert (invalid[0], "bad is blocked" in invalid[1]) == (1, True), invalid
+    assert 'load-balancer.hetzner.cloud/protocol: "udp" is not one of tcp, http, https' in invalid[1]
+    absent = await shell.explain("absent", "-o", "json")
+    assert (absent[0], SAID_ABSENT in absent[1]) == (2, True), absent
 
 
 async def test_a_lost_account_keeps_the_service_and_the_way_out_is_named(shell: Shell):

@@ -120,7 +120,6 @@ async def test_a_change_is_shown_for_every_node_of_the_cluster_and_nothing_is_wr
 @pytest.mark.parametrize(
     ("options", "environment", "reason"),
     [
-        ((), {"KUBECONFIG": "none"}, "cannot access the Kubernetes API: "),
         (("--context", "other"), {}, "cannot access the Kubernetes API: "),
         (
             (),

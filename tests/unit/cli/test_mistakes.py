@@ -5,7 +5,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from rich.text import Text
@@ -21,14 +20,11 @@ from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
 from cli.render.output import format_preview, previews_to_json
 from cli.render.preview import preview_node
-from cli.status.cluster_status import build_status
-from cli.status.text import format_status
 from libs.common.cloud_config.document import CloudConfigError
 from services.labeler.core.rules.compilation import RulesError
 from tests.builders import NOW
 from tests.cli_snapshots import TEXTS, render_lines
 from tests.cloud_config_mutations import SEEDS, generate_mutations
-from tests.unit.cli.status.test_flow import FLOW, WELL, a_queue
 
 NAMES = ["web-1", "worker-pool-a-7d9f", "cp-1"]
 
@@ -48,13 +44,6 @@ def test_a_name_that_is_mistyped_is_told_as_it_is(said: str, meant: str):
 
 def test_nothing_is_guessed_of_a_name_that_is_like_no_other():
     assert suggest_name("db-master", NAMES) == suggest_name("", NAMES) == suggest_name("web-1", []) == "."
-
-
-@pytest.mark.parametrize("arguments", ["config check PIPE", "render PIPE --all-samples"])
-def test_a_pipe_in_place_of_a_config_file_gets_the_hint_for_standard_input(arguments: str, tmp_path: Path):
-    os.mkfifo(tmp_path / "pipe")
-    done = CliRunner().invoke(main, arguments.replace("PIPE", str(tmp_path / "pipe")).split())
-    assert "give - to read standard input" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -86,28 +75,31 @@ def test_explain_without_a_known_kind_suggests_the_whole_command(name: str, sugg
     assert second.endswith(suggested.rpartition(" ")[2])
 
 
+INSTEAD = "not a regular file: give - to read standard input"
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "words"),
     [
-        "config check PIPE",
-        "render PIPE --all-samples",
-        "render FILE --facts PIPE",
-        "render FILE --all-samples --save-facts PIPE",
-        "status --kubeconfig PIPE",
-        "status --nats-nkey-file PIPE",
-        "explain csr a --talosconfig PIPE",
-        "status ipam --cloud-config PIPE",
-        "demo --cloud-config PIPE",
+        ("config check PIPE", INSTEAD),
+        ("render PIPE --all-samples", INSTEAD),
+        ("render FILE --facts PIPE", "not a regular file"),
+        ("render FILE --all-samples --save-facts PIPE", "not a regular file"),
+        ("status --kubeconfig PIPE", "not a regular file"),
+        ("status --nats-nkey-file PIPE", "not a regular file"),
+        ("explain csr a --talosconfig PIPE", "not a regular file"),
+        ("status ipam --cloud-config PIPE", "not a regular file"),
+        ("demo --cloud-config PIPE", "not a regular file"),
     ],
 )
-def test_a_named_pipe_in_place_of_a_file_is_refused_at_once(arguments: str, tmp_path: Path):
+def test_a_named_pipe_in_place_of_a_file_is_refused_at_once(arguments: str, words: str, tmp_path: Path):
     pipe, file = tmp_path / "pipe", tmp_path / "file"
     os.mkfifo(pipe)
     file.write_text("transformations: []\n")
-    words = arguments.replace("PIPE", str(pipe)).replace("FILE", str(file)).split()
-    done = CliRunner().invoke(main, words)
+    given = arguments.replace("PIPE", str(pipe)).replace("FILE", str(file)).split()
+    done = CliRunner().invoke(main, given)
     assert done.exit_code == 2
-    assert "not a regular file" in done.stderr
+    assert words in done.stderr
 
 
 def test_the_output_of_a_command_in_place_of_a_file_is_read():
@@ -123,27 +115,20 @@ def test_the_output_of_a_command_in_place_of_a_file_is_read():
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("explain csr", "Missing argument 'NAME'"),
         (
             "explain csr x --csr-allowed-networks=10.0.0.0/8,home",
             '"home" is not a network such as 10.0.0.0/8',
         ),
         ("explain csr x --service-cluster-ip-range=10.0.0.0/33", 'range: "10.0.0.0/33" is not a network'),
-        ("explain csr x --csr-max-expiration=soon", '"soon" is not a duration such as'),
-        ("explain csr x --csr-min-expiration=-5m", '"-5m" is not at least 10m0s'),
         (
             "explain csr x --csr-min-expiration=2h --csr-max-expiration=1h",
             "is longer than --csr-max-expiration",
         ),
-        ("explain csr x -o yaml", "'yaml' is not one of 'text', 'json'"),
-        ("explain node", "Missing argument 'NAME'"),
         ("explain node x --nats-url=http://nats:80", "not a NATS URL such as nats://host:4222"),
         ("explain node x --cloud-config=/none", "/none: cannot be read"),
         ("explain node x --lifecycle-start-grace=-5m", '"-5m" is not at least 1s'),
-        ("explain node x --lifecycle-evidence-time=99999999h", "is not a duration of less than 2562047h"),
         ("status --interval 0s", "is not between 1s and 100000h"),
         ("status --interval soon", "'soon' is not a duration"),
-        ("status -o yaml", "'yaml' is not one of 'text', 'json'"),
         ("status --context other ipam", "--context must follow the subcommand ipam"),
         ("status ipam --cluster-cidr=10.0.0.0/33", "'10.0.0.0/33' is not a network"),
         ("status ipam --cluster-cidr=10.0.0.0/16,10.1.0.0/16", "have several of one family"),
@@ -152,17 +137,13 @@ def test_the_output_of_a_command_in_place_of_a_file_is_read():
             "a block of /12 is larger than all",
         ),
         ("status ipam --node-cidr-mask-size-ipv6=20", "is no prefix length of a Node's IPv6 block"),
-        ("status ipam --pod-cidr-quarantine=soon", '"soon" is not a duration'),
         ("status ipam --pod-cidr-quarantine=0", "is not at least 1s"),
         ("status ipam --cloud-config=none.yaml", "none.yaml: cannot be read: No such file or directory"),
         (
             "render FILE --from-cluster --all-nodes",
             "--from-cluster needs the name of a Node, not --all-nodes",
         ),
-        ("demo --nodes=0", "0 is not in the range 1<=x<=5000"),
-        ("demo --nodes=100000", "100000 is not in the range"),
-        ("demo --patience=0", "0.0 is not in the range"),
-        ("demo --bus=kafka", "'kafka' is not one of 'nats', 'memory'"),
+        ("demo --nodes=100000", "100000 is not in the range 1<=x<=5000"),
         ("demo --bus=memory --separate", "--bus memory conflicts with --separate"),
         ("demo --real-talos --nodes=51", "--real-talos conflicts with --nodes 51"),
         ("demo --keep-logs FOLDER", "not empty; use a new directory"),
@@ -224,14 +205,6 @@ def test_nothing_in_a_line_steers_a_terminal(lines: list[Line], width: int | Non
     assert all(each.isprintable() for each in text.replace("\n", ""))
 
 
-def test_what_the_watchers_pod_says_of_queues_steers_none_either():
-    """It comes by way of a kubelet."""
-    flow = msgspec.structs.replace(FLOW, queues=(a_queue(f"labeler-nodes{HOSTILE}", "labeler"),))
-    text = render_lines(format_status(build_status(msgspec.structs.replace(WELL, flow=flow)), width=0))
-    assert "labeler-nodes" in text
-    assert all(each.isprintable() for each in text.replace("\n", ""))
-
-
 # ---- any file
 
 
@@ -245,6 +218,8 @@ def test_any_file_is_checked_in_whole_lines():
         told = [line.text.plain for line in format_report(found, differences=True)]
         assert all(line.startswith("f:") and line.isprintable() for line in told), text
         assert report_to_json([found], [])["files"][0]["usable"] == (not found.mistakes)
+        if not found.mistakes:
+            compile_config(text, "f")  # the labeler takes it
 
 
 def test_any_file_that_can_be_used_can_be_shown():
@@ -258,9 +233,3 @@ def test_any_file_that_can_be_used_can_be_shown():
                 assert previews_to_json([seen], (), used)["nodes"][0]["name"] == node.name
                 shown += 1
     assert shown > len(SEEDS)
-
-
-def test_what_check_calls_good_the_labeler_takes():
-    for text in (*SEEDS, *generate_mutations(MUTATIONS)):
-        if not check_config(text, "f").mistakes:
-            compile_config(text, "f")

@@ -1,11 +1,9 @@
 """Findings become a diagnosis; profiles of the chart."""
 
-from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from cli.cluster.installation import (
     PLACEHOLDER,
@@ -25,10 +23,10 @@ from cli.doctor.read_installation import READERS, select_installation
 from cli.doctor.required_permissions import get_role_paths, list_access_reviews
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.inside.talos_credential import decode_report
-from cli.lines import print_lines
 from libs.common.contract.services import SERVICES
 from libs.testbed.helm.chart import parse_manifests
 from tests.architecture.sources import ROOT
+from tests.cli_snapshots import render_lines
 from tests.doctor_cases import (
     IMAGE,
     PREFIX,
@@ -74,10 +72,7 @@ def test_what_is_wrong_is_told_first_and_importance_decides_among_equals():
 
 
 def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
-    stream = StringIO()
-    told = diagnose(make_snapshot(config=FLAW))
-    print_lines(format_diagnosis(told, "Release x"), Console(file=stream, highlight=False))
-    text = stream.getvalue()
+    text = render_lines(format_diagnosis(diagnose(make_snapshot(config=FLAW)), "Release x"))
     assert text.startswith("Release x\n\nWRONG  config")
     assert "       fix: new pods reject the file" in text
     assert text.endswith("\n16 ok, 1 wrong, 0 unknown\n")

@@ -103,20 +103,26 @@ def test_cause_and_fix(service: KubeService, other: dict[str, Any], state: str, 
     assert service_explanation_to_json(explanation)["state"] == state
 
 
-def test_annotations_are_read_as_the_cloud_of_the_account_reads_them():
-    prefix = "loadbalancer.openstack.org/"
-    annotations = {prefix + "proxy-protocol": "v3", prefix + "class": "edge"}
+@pytest.mark.parametrize(
+    ("provider", "prefix", "invalid", "valid"),
+    [
+        ("hcloud", "load-balancer.hetzner.cloud/", {"protocol": "udp"}, {"location": "fsn1"}),
+        ("openstack", "loadbalancer.openstack.org/", {"proxy-protocol": "v3"}, {"class": "edge"}),
+        (
+            "thalassa",
+            "loadbalancer.k8s.thalassa.cloud/",
+            {"acl-allowed-sources": "office"},
+            {"internal": "true"},
+        ),
+    ],
+)
+def test_annotations_are_read_as_the_cloud_of_the_account_reads_them(
+    provider: str, prefix: str, invalid: dict[str, str], valid: dict[str, str]
+):
+    annotations = {prefix + name: value for name, value in (invalid | valid).items()}
     service = make_kube_service(load_balancer_class=CLASS, annotations=annotations)
-    evidence = ServiceEvidence(service=service, at=NOW, lease=LEADING, **change(provider="openstack"))
-    assert [each.field for each in explain_service(evidence).invalid] == [prefix + "proxy-protocol"]
-
-
-def test_annotations_of_thalassa_are_read_as_the_process_reads_them():
-    prefix = "loadbalancer.k8s.thalassa.cloud/"
-    annotations = {prefix + "acl-allowed-sources": "office", prefix + "internal": "true"}
-    service = make_kube_service(load_balancer_class=CLASS, annotations=annotations)
-    evidence = ServiceEvidence(service=service, at=NOW, lease=LEADING, **change(provider="thalassa"))
-    assert [each.field for each in explain_service(evidence).invalid] == [prefix + "acl-allowed-sources"]
+    evidence = ServiceEvidence(service=service, at=NOW, lease=LEADING, **change(provider=provider))
+    assert [each.field for each in explain_service(evidence).invalid] == [prefix + name for name in invalid]
 
 
 def test_a_load_balancer_that_is_to_stay_cannot_be_given_up():

@@ -1,6 +1,5 @@
 """`talos-ccm render`: what it shows of rules on nodes, what a change would do, and how it ends."""
 
-import io
 import json
 import re
 from pathlib import Path
@@ -8,11 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
 
 from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
-from cli.lines import print_lines
 from cli.render import output
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
@@ -21,7 +18,7 @@ from libs.common.contract.node import Node
 from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
-from tests.cli_snapshots import TEXTS
+from tests.cli_snapshots import TEXTS, render_lines
 from tests.in_memory_api import apply_json_patch, apply_status_patch
 
 RULES, CHANGED = TEXTS / "rules.yaml", TEXTS / "rules-changed.yaml"
@@ -85,12 +82,11 @@ def test_the_exit_status_tells_of_changes_when_asked_for():
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_on_a_terminal_no_line_is_wider_than_it(width: int):
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=width, color_system=None, highlight=False)
-    for node in load_samples().values():
-        print_lines(output.format_preview(preview_node(node, OLD, now=NOW), OLD), console)
-    print_lines(output.format_comparison(compare(list(load_samples().values()), OLD, NEW)), console)
-    assert max(map(len, screen.getvalue().splitlines())) <= width
+    nodes = list(load_samples().values())
+    lines = [*output.format_comparison(compare(nodes, OLD, NEW))]
+    for node in nodes:
+        lines += output.format_preview(preview_node(node, OLD, now=NOW), OLD)
+    assert max(map(len, render_lines(lines, width).splitlines())) <= width
 
 
 def test_json_holds_the_patches_that_would_be_sent():
