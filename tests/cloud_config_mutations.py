@@ -1,9 +1,9 @@
 """Broken config files: mutations of real ones, the same for the same seed."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-Mutation = Callable[[str, random.Random], str]
+from tests.fuzz.mutations import mutate
 
 REFERENCE_SAMPLE = r"""# as in the documentation of the Talos cloud controller manager
 global:
@@ -90,91 +90,11 @@ OWNERSHIP = """ownership:
     - {name: nodeipam}
 """
 SEEDS = (REFERENCE_SAMPLE, MERGED, POOLS, OWNERSHIP, "global: {clusterName: prod, preferIPv6: true}\n", "")
-TOKENS: tuple[str, ...] = (
-    *"{}[]:,-?|>&*!%@`\"'#\t\n\r ",
-    *("\x00", "\ufeff", "\u2028", "\x85", "é", "\U0001f600", "{{", "}}", "<<: ", "*a", "&a ", "!!binary "),
-    *(
-        "!!python/object:os.system ",
-        "---\n",
-        "...\n",
-        "~",
-        "null",
-        "yes",
-        ": ",
-        "- ",
-        "\\",
-        "0x",
-        "1e999",
-        "=",
-    ),
-    *("transformations:\n", "nodeSelector:\n", "labels: ", "platform", "Gt", "Regexp", "[" * 70, "{a: " * 70),
-    *("x" * 300, "&b [*b]", "? [a]\n: b\n", "%YAML 1.1\n", "\r\n", "2001-13-45", "!!int x", "'", "\x7f"),
-)
 
 
 def generate_mutations(count: int, seed: int = 5) -> Iterator[str]:
     """So many files, each a few mutations away from one that is right."""
-    chance = random.Random(seed)
+    chance, seeds = random.Random(seed), [text.encode() for text in SEEDS]
     for _ in range(count):
-        text = chance.choice(SEEDS)
-        for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
-            text = chance.choice(_WAYS)(text, chance)
-        yield text
-
-
-def _insert(text: str, chance: random.Random) -> str:
-    at = chance.randint(0, len(text))
-    return text[:at] + chance.choice(TOKENS) + text[at:]
-
-
-def _delete(text: str, chance: random.Random) -> str:
-    at = chance.randint(0, len(text))
-    return text[:at] + text[at + chance.choice((1, 1, 2, 7, 40)) :]
-
-
-def _replace(text: str, chance: random.Random) -> str:
-    at = chance.randint(0, len(text))
-    return text[:at] + chance.choice((chr(chance.randint(1, 0x2FF)), chance.choice(TOKENS))) + text[at + 1 :]
-
-
-def _truncate(text: str, chance: random.Random) -> str:
-    return text[: chance.randint(0, len(text))]
-
-
-def _lines(change: Callable[[list[str], int, random.Random], None]) -> Mutation:
-    def changed(text: str, chance: random.Random) -> str:
-        lines = text.splitlines(keepends=True) or ["\n"]
-        change(lines, chance.randrange(len(lines)), chance)
-        return "".join(lines)
-
-    return changed
-
-
-def _drop(lines: list[str], at: int, _: random.Random) -> None:
-    del lines[at]
-
-
-def _double(lines: list[str], at: int, chance: random.Random) -> None:
-    lines.insert(chance.randint(0, len(lines)), lines[at])
-
-
-def _indent(lines: list[str], at: int, chance: random.Random) -> None:
-    lines[at] = chance.choice(("  ", " ", "\t", "    ")) + lines[at]
-
-
-def _outdent(lines: list[str], at: int, chance: random.Random) -> None:
-    lines[at] = lines[at].removeprefix(" " * chance.choice((1, 2, 4)))
-
-
-def _swap_value(lines: list[str], at: int, chance: random.Random) -> None:
-    head, colon, _ = lines[at].partition(":")
-    lines[at] = f"{head}{colon} {chance.choice(TOKENS)}\n"
-
-
-_WAYS: tuple[Mutation, ...] = (
-    _insert,
-    _delete,
-    _replace,
-    _truncate,
-    *map(_lines, (_drop, _double, _indent, _outdent, _swap_value)),
-)
+        mutated = mutate(chance.choice(seeds), chance.choice(seeds), chance, max_bytes=2**15)
+        yield mutated.decode(errors="replace")

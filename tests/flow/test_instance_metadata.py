@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
-from tests.builders import NOW, make_node
+from tests.builders import make_node
 from tests.bus_actors import NATS, wait_until
 from tests.bus_server import BusServer, run_service
 from tests.clocks import ManualClock
@@ -259,16 +258,3 @@ async def test_of_two_machines_that_name_one_server_neither_gets_its_provider_id
         )
         await flow.wait_for_decision("web-2", "blocked")
     assert [flow.kube.node(name).spec.provider_id for name in ("web-1", "web-2")] == ["", ""]
-
-
-async def test_a_query_from_before_the_machine_was_reached_does_not_count(flow: MetadataFlow):
-    node, facts = flow.make_machine(flow.account.add_server("server-1"))
-    later = msgspec.structs.replace(facts, queried_at=NOW + timedelta(seconds=100))
-    await flow.start()
-    async with flow.run():
-        await flow.join(node, facts)
-        await flow.look(node, later)  # cloud asked at 61 s
-        await wait_until(lambda: has_reason(flow, "since the machine was last reached"), "it waits")
-        assert flow.kube.node("web-1").spec.provider_id == ""
-        await flow.look(node, later)  # at 122 s
-        await flow.wait_for_decision("web-1", "initialized")

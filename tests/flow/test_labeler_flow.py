@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.contract.subjects import OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, Forbidden, KubeError
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
@@ -67,15 +67,6 @@ async def an_initialized_node(flow: FlowActor) -> AsyncIterator[tuple[InMemoryNo
         await flow.enrich(make_node(), make_facts(), observed=place)
         await flow.wait_for_decision("web-1", "initialized")
         yield kube, place
-
-
-async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor):
-    async with an_initialized_node(flow) as (kube, place):
-        once = kube.node("web-1")
-        await flow.enrich(make_node(), make_facts(), observed=place)  # the same old view again
-        await flow.wait_until_handled()
-    assert kube.node("web-1") == once
-    assert kube.list_event_reasons("web-1") == ["Synced"]
 
 
 async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor):
@@ -252,25 +243,6 @@ async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowAc
     assert kube.node("web-1").spec.provider_id == "aws:///z/new"
 
 
-async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(flow: FlowActor):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(flow.url, kube) as labeler:
-        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
-        older = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
-        assert older is not None
-        await flow.wait_for_decision("web-1", "initialized")
-        await flow.enrich(
-            kube.node("web-1"), make_facts(platform="aws", provider_id="aws:///z/1", zone="new")
-        )
-        await flow.wait_for_decision("web-1", "updated")
-        place = await flow.publish_node(kube.node("web-1"))
-        await wait_until(lambda: _heard(labeler, place), "the update is received")
-        # another replica's view of it would have been as old
-        await labeler._on_node_enriched.reconcile(older)
-    assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
-    assert len(kube.list_writes()) == 4
-
-
 # ---- who leads
 
 
@@ -365,20 +337,6 @@ async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: Flo
         await flow.enrich(make_node(uid="uid-2"), make_facts())
         await wait_until(lambda: _of_uid(flow, "uid-2"), "published again")
     assert kube.list_event_reasons("web-1") == ["Synced", "Synced"]
-
-
-async def test_replicas_share_the_work_and_write_each_node_once(flow: FlowActor):
-    nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(30)]
-    kube = InMemoryNodes(*nodes)
-    async with (
-        run_labeler(flow.url, kube, seed=1),
-        run_labeler(flow.url, kube, seed=2),
-    ):
-        for node in nodes:
-            await flow.enrich(node, make_facts(node_name=node.name))
-        for node in nodes:
-            await flow.wait_for_decision(node.name, "initialized")
-    assert len(kube.list_writes()) == 3 * len(nodes)
 
 
 def _heard(labeler: LabelerService, place: int) -> bool:

@@ -23,7 +23,6 @@ from tests.labeler_actors import InMemoryNodes, run_labeler
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
 STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
-WRONG = MachineFault(kind="wrong_machine", step="Nodename", endpoint="10.0.0.5", message="it is db-1")
 THEIRS: Final = {"team": "b"}
 ADDRESSES: Final = (
     NodeAddress(type="InternalIP", address="10.0.0.5"),
@@ -37,16 +36,7 @@ def file(text: str) -> CloudConfig:
 
 STATES: Final[dict[str, tuple[Node, MachineFacts | MachineFault]]] = {
     "joining": (make_node(labels=THEIRS), make_facts()),
-    "joining, its cloud has not answered": (make_node(labels=THEIRS), make_facts(platform="hcloud")),
-    "blocked before": (make_node(labels=THEIRS, conditions=(STALE,)), make_facts()),
     "initialised, with our old condition": (make_node(labels=THEIRS, taints=(), conditions=(STALE,)), FAULT),
-    "initialised, without labels": (
-        make_node(labels=THEIRS, taints=(), provider_id="aws:///x/i-1"),
-        make_facts(),
-    ),
-    "silent": (make_node(labels=THEIRS), FAULT),
-    "another machine answers": (make_node(labels=THEIRS), WRONG),
-    "its address is none": (make_node(labels=THEIRS, ip="web-1.example"), make_facts()),
     "its kubelet is not external": (make_node(labels=THEIRS, ip=""), make_facts()),
 }
 

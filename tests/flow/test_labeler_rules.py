@@ -23,7 +23,6 @@ from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler, wait_until_rolled_out
 from tests.service_flow import MountedConfigMap
 
-CLUSTER_NAME = "node.cloudprovider.kubernetes.io/clustername"
 BAD_YAML = "transformations: [{nam: one}]\n"
 BAD_TEMPLATE = 'transformations:\n- name: team\n  labels:\n    team: "{{ .Zone "\n'
 
@@ -140,21 +139,6 @@ async def test_other_comments_write_nothing_and_say_nothing(flow: FlowActor, mou
         assert [await flow.get_decision_sequence(node.name) for node in nodes] == said
 
 
-async def test_a_cluster_name_that_changes_in_the_file_is_written_and_without_one_the_flag_holds(
-    flow: FlowActor, mounted: MountedConfigMap
-):
-    [node] = nodes = fleet(1)
-    kube = InMemoryNodes(node)
-    mounted.replace_text("global: {clusterName: first}\n")
-    async with ruled(flow, kube, mounted, cluster_name="by-flag", cluster_name_fallbacks=True):
-        await joined(flow, nodes)
-        assert kube.node("n0").labels[CLUSTER_NAME] == "first"
-        mounted.replace_text("global: {clusterName: second}\n")
-        await wait_until(lambda: kube.node("n0").labels[CLUSTER_NAME] == "second", "the file's is written")
-        mounted.replace_text("")
-        await wait_until(lambda: kube.node("n0").labels[CLUSTER_NAME] == "by-flag", "the flag's is written")
-
-
 async def test_a_labeler_that_starts_with_another_file_obeys_it_on_nodes_that_nobody_speaks_of(
     flow: FlowActor, mounted: MountedConfigMap
 ):
@@ -203,12 +187,8 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     [
         (BAD_YAML, 'line 1: transformations[0] has no key "nam"'),
         (BAD_TEMPLATE, 'line 4: transformations[0].labels["team"] is not a valid template'),
-        (
-            "global: {clusterName: not a label}\n",
-            'line 1: global.clusterName is "not a label", which is not a valid label value',
-        ),
     ],
-    ids=["yaml", "template", "cluster name"],
+    ids=["yaml", "template"],
 )
 async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_stays(
     flow: FlowActor, mounted: MountedConfigMap, bad: str, mistake: str

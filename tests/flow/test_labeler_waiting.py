@@ -192,19 +192,6 @@ async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wa
     assert stage.kube.requests == []
 
 
-async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_for_within_16_s(
-    flow: FlowActor,
-):
-    stage = Stage(flow, InMemoryNodes(make_node()))
-    stage.hear(
-        make_node_observed(make_node()), make_node_enriched(make_node(), make_facts(platform="hcloud"))
-    )
-    await stage.second(9)
-    assert stage.blocked() == ""  # its event may still come: no second plan for it
-    await stage.second(7)
-    assert stage.blocked() == "WaitingForPlatformMetadata"
-
-
 async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decision(flow: FlowActor):
     stage = Stage(flow, InMemoryNodes(make_node()))
     stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}

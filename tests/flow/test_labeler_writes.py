@@ -55,17 +55,6 @@ async def test_a_joining_node_is_planned_before_each_of_its_two_writes_and_not_f
     assert kube.requests == JOINED
 
 
-async def test_a_label_that_somebody_removes_after_the_write_is_restored(flow: FlowActor):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(flow.url, kube):
-        await join(flow)
-        labels = dict(kube.node("web-1").labels)
-        del labels[OWN_LABEL]
-        await report(flow, kube.change("web-1", labels=labels))  # one message for both changes
-        await flow.wait_for_decision("web-1", "updated")
-    assert kube.node("web-1").labels[OWN_LABEL] == "fsn1"
-
-
 async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(flow: FlowActor):
     nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(20)]
     facts_of = {

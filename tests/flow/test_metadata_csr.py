@@ -263,23 +263,6 @@ async def test_messages_that_the_server_lost_are_published_again(flow, talos):
         assert flow.count_enriched() == 2
 
 
-async def test_a_request_with_a_reused_sequence_is_received(flow, talos):
-    node, word = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1"
-    async with flow.metadata(talos) as (service, _):
-        await flow.publish_snapshot()
-        await flow.observe_node(make_node())
-        for _ in range(5):
-            await flow.file_request(make_request())
-        await flow.wait_for_enriched(has_facts)
-        flow.server.stream._remove(f"{OBSERVED_CSR}.csr-1")
-        flow.server.stream._remove(word)
-        flow.server.stream.last_sequence = 3
-        await replayed(flow, service._stream_cache, node)  # the snapshot is lost, too
-        await flow.file_request(make_request())
-        event = await flow.wait_for_enriched(has_facts)
-        assert event.observed_sequence == 4
-
-
 async def test_a_node_with_a_reused_sequence_is_received(flow, talos):
     observed, enriched = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_NODE}.web-1"
 

@@ -62,6 +62,21 @@ TOKENS: Final = (
         b"x" * 2000,
         b"0001-01-01T00:00:00+23:59",
     ),
+    *(b"~", b"- ", b": ", b"{a: " * 70, b"*a", b"!!int x", b"!!python/object:os.system ", b"? [a]\n: b\n"),
+    *(
+        b"---\n",
+        b"%YAML 1.1\n",
+        b"\t",
+        b"'",
+        b"|",
+        b">",
+        b"#",
+        b"=",
+        b"0x",
+        b"\xc2\x85",
+        b"Regexp",
+        b"labels: ",
+    ),
 )
 VALUES: Final[tuple[Any, ...]] = (
     *(None, True, -1, 0, 2**31, 2**63, 10**30, 1.5, 1e308, "", "\x00", "é", "x" * 300, "9" * 5000, [], {}),

@@ -88,15 +88,6 @@ def test_fields_that_a_later_version_adds_are_no_reason_to_lose_the_rest():
     assert (record.state, record.managed_fields.labels) == ("read", {"a": "1"})
 
 
-@given(st.text(max_size=200) | st.binary(max_size=100).map(lambda data: data.decode("latin-1")))
-def test_no_text_breaks_the_reading(text: str):
-    assert read_ownership_record(set_ownership_record(make_node(), text)).state in {
-        "unreadable",
-        "newer",
-        "read",
-    }
-
-
 def test_the_record_travels_however_long_it_is():
     long = encode_managed_fields(ManagedFields(labels={f"example.com/key-{n}": "v" for n in range(200)}))
     node = trim_node(set_ownership_record(make_node(annotations={"theirs": "x" * 2000}), long))

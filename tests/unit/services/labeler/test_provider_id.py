@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.instances import build_provider_id, derive_native_provider_id
 from libs.common.contract.machine import SETTLING_PERIOD, MachineFacts, PlatformMetadata
 from libs.common.contract.node import Node
@@ -118,14 +117,6 @@ def test_a_provider_id_that_contradicts_the_machine_is_told_and_stops_nothing(
     assert plan.outcome == "initialized"
     assert plan.changes.provider_id == (None if existing else reported)
     assert [notice.reason for notice in plan.notices] == (["ProviderIDMismatch"] if told else [])
-
-
-@pytest.mark.parametrize(
-    ("provider_id", "scheme"),
-    [("aws:///z/i-1", "aws"), ("cn-hangzhou.i-1", ""), ("", ""), ("a://b://c", "a")],
-)
-def test_the_scheme_is_what_stands_before_the_slashes(provider_id: str, scheme: str):
-    assert parse_scheme(provider_id) == scheme
 
 
 def list_cases(existing: dict[tuple[str, str], tuple[str, ...]]) -> list[tuple[str, str, str]]:

@@ -140,12 +140,16 @@ def test_a_mistake_is_reported_with_its_place_and_nothing_is_obeyed(written: str
 
 
 def test_a_platform_that_is_no_scheme_is_warned_of():
-    config = parse_cloud_config("ownership: {providerIDSchemes: [gcp, hcloud, hcloud]}", "f")
+    config = parse_cloud_config("ownership: {providerIDSchemes: [gcp, hcloud, hcloud, alibabacloud]}", "f")
     assert [found.format("f") for found in config.warnings] == [
         "f, line 1: ownership.providerIDSchemes[0] is gcp, a platform: its providerIDs begin with gce://",
         "f, line 1: ownership.providerIDSchemes[2] is hcloud, a duplicate",
+        (
+            "f, line 1: ownership.providerIDSchemes[3] is alibabacloud, a platform: its providerIDs "
+            '({region}.{id}) have no scheme, which "none" selects'
+        ),
     ]
-    assert config.ownership.default.provider_id_schemes == ("gcp", "hcloud")
+    assert config.ownership.default.provider_id_schemes == ("gcp", "hcloud", "alibabacloud")
 
 
 def test_that_the_reference_does_not_know_the_section_is_reported_as_a_difference():
