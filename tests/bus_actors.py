@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from libs.common.bus.delivery import Ack, Disposition, Nak
+from libs.common.bus.delivery import Ack, Disposition
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Bus, Message, StreamFull, StreamPosition
 from libs.common.contract.events import EnrichedNodeGone, Leading
@@ -19,8 +19,6 @@ from libs.testbed.child_process import HANG_SECONDS
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 _POLL_SECONDS = 0.01
 MAX_BYTES = 64 * 1024 * 1024
-PARKED_LATER = "parked-later"
-PARKED_SECONDS = 3.0  # longer than a busy machine takes to publish the next event
 Value = TypeVar("Value")
 NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # the parameter of a fixture for each bus
 
@@ -212,37 +210,6 @@ class Worker:
     def consume(self, bus: Bus, *, durable: Durable = NODES, in_flight: int = 16) -> Any:
         """A context in which this worker consumes."""
         return run_during(bus.consume(durable, self.handle, in_flight=in_flight))
-
-
-@asynccontextmanager
-async def consume_replaced(bus: Bus) -> AsyncIterator[Worker]:
-    """A worker that parked an event for PARKED_SECONDS and handled the one that replaced it.
-
-    It parks PARKED_LATER for the same time, once.
-    """
-    parked = (make_event(order=1), make_event(PARKED_LATER))
-    worker = Worker(
-        lambda message: (
-            Nak(PARKED_SECONDS, "down") if message.event in parked and not message.redelivered else Ack()
-        )
-    )
-    async with worker.consume(bus):
-        for order in (1, 2):
-            await bus.publish(make_event(order=order))
-            await wait_until(lambda count=order: len(worker.finished) == count)  # type: ignore[misc]
-        yield worker
-
-
-@asynccontextmanager
-async def consume_beside_parked(bus: Bus, *, parked: int, in_flight: int) -> AsyncIterator[Worker]:
-    """A worker that parked that many events for 10 minutes and handled another one after them."""
-    worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
-    async with worker.consume(bus, in_flight=in_flight):
-        await asyncio.gather(*(bus.publish(make_event(f"parked-{n}")) for n in range(parked)))
-        await wait_until(lambda: len(worker.finished) == parked)
-        await bus.publish(make_event("healthy"))
-        await wait_until(lambda: "healthy" in worker.list_names())
-        yield worker
 
 
 def close_at_end(

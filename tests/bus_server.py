@@ -11,14 +11,29 @@ import pytest
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import Bus
 from libs.common.contract.subjects import STREAM
 from libs.common.service.service import Dependencies
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import NATS, FlowFollower, run_during, wait_until_led, wait_until_ready
 from tests.clocks import ManualClock
 from tests.flow_actors import QUICK
 from tests.service_flow import make_dependencies
+
+
+@asynccontextmanager
+async def connected(port: int, *, ca_file: Path | None = None) -> AsyncIterator[Connection]:
+    """One connection of the watcher to NATS at this port, with TLS if `ca_file` is given."""
+    server = f"nats://127.0.0.1:{port}"
+    access = NatsAccess(servers=(server,), service="watcher", tls_ca_file=ca_file)
+    connection = await Connection.open(access, server, seconds=HANG_SECONDS, on_violation=lambda text: None)
+    try:
+        yield connection
+    finally:
+        await connection.abort("the test is over")
 
 
 class FollowingService(FlowFollower, Protocol):

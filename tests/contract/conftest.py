@@ -1,12 +1,8 @@
 """The real and the simulated API server, which pass the same tests; the real one is right if they differ."""
 
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
-from aiohttp import web
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
@@ -14,39 +10,8 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.deploy.api_server import ApiServer as ApiObjects
-from tests.kube_loopback import LoopbackServer, open_api, respond_error
 
 ApiServer = ControlPlane | SimApiServer
-Document = dict[str, Any]
-
-
-class RecordedRequests:
-    """Answers from a few objects; a write is answered with what was sent, and changes nothing."""
-
-    def __init__(self, objects: Mapping[str, Document] | None = None) -> None:
-        """`objects`: the answer to a GET of that path, and to each PATCH of it."""
-        self.objects = dict(objects or {})
-        self.requests: list[Document] = []
-        self.user_agents: list[str] = []
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        self.user_agents.append(request.headers["User-Agent"])
-        recorded: Document = {"request": f"{request.method} {request.path_qs}"}
-        if body:
-            recorded |= {"content_type": request.content_type, "body": msgspec.json.decode(body)}
-        self.requests.append(recorded)
-        found = self.objects.get(request.path.removesuffix("/status"))
-        if request.method in ("GET", "PATCH") and found is None:
-            return respond_error(404, "NotFound")
-        return web.json_response(found if found is not None else _stored(recorded.get("body")))
-
-
-def _stored(body: Document | None) -> Document:
-    """The object as the API server returns it after the write."""
-    if body is None:
-        return {}
-    return body | {"metadata": body.get("metadata", {}) | {"resourceVersion": "101"}}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -127,17 +92,3 @@ async def signing(signing_api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
     """Requests as admin and as any node, where a controller signs."""
     async with KubeletFleet.start(signing_api_server) as running:
         yield running
-
-
-@pytest.fixture
-async def recorded() -> RecordedRequests:
-    """A scripted API server that records requests."""
-    return RecordedRequests()
-
-
-@pytest.fixture
-async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    """A client of that server."""
-    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
-        server.answer = recorded.answer
-        yield api

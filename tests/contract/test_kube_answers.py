@@ -5,14 +5,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from libs.testbed.kubelets import JSON, MERGE, STRATEGIC, KubeletFleet
+from libs.testbed.kubelets import JSON, JSON_PATCH, MERGE, STRATEGIC, KubeletFleet
 
 NODES = "/api/v1/nodes"
 NODE = f"{NODES}/asked"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-JSON_PATCH = "application/json-patch+json"
 
 
 @pytest.fixture
@@ -150,16 +148,6 @@ async def test_the_node_and_its_status_are_written_on_paths_of_their_own(admin: 
     assert (by_spec.body["spec"]["unschedulable"], by_spec.body["status"]["phase"]) == (True, "Running")
 
 
-@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_a_delete_is_fenced_by_its_preconditions(admin: KubeletFleet, node: Any, field: str):
-    foreign = await admin.request("DELETE", NODE, body={"preconditions": {field: "1"}})
-    assert (foreign.status, foreign.body["reason"]) == (409, "Conflict")
-    known = {"preconditions": {field: node["metadata"][field]}}
-    deleted = await admin.request("DELETE", NODE, body=known)
-    assert (deleted.status, deleted.body["details"]["uid"]) == (200, node["metadata"]["uid"])
-    assert (await admin.request("GET", NODE)).status == 404
-
-
 async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too(admin: KubeletFleet):
     lease: dict[str, Any] = {
         "metadata": {"name": "put", "resourceVersion": "5"},
@@ -178,22 +166,6 @@ async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too
     unfenced = await admin.request("PUT", f"{LEASES}/put", body=made.body)
     assert refused_fields(unfenced.body) == {("metadata.resourceVersion", INVALID)}
     await admin.request("DELETE", f"{LEASES}/put")
-
-
-async def test_a_config_map_is_compared_and_swapped_by_its_version_if_one_is_named(admin: KubeletFleet):
-    body: dict[str, Any] = {"metadata": {"name": "swapped"}, "data": {"10.0.0.0": "uid-1"}}
-    first = (await admin.request("POST", CONFIG_MAPS, body=body)).body
-    assert first["data"] == body["data"]
-    first["data"]["10.0.1.0"] = "uid-2"
-    assert (await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body=first)).status == 200
-    stale = await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body=first)
-    assert (stale.status, stale.body["reason"]) == (409, "Conflict")
-    unfenced = await admin.request("PUT", f"{CONFIG_MAPS}/swapped", body=body)
-    assert (unfenced.status, unfenced.body["data"]) == (200, body["data"])
-    assert (
-        await admin.request("PUT", f"{CONFIG_MAPS}/absent", body={"metadata": {"name": "absent"}})
-    ).status == 404
-    await admin.request("DELETE", f"{CONFIG_MAPS}/swapped")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, NotFound
+from libs.common.kube.errors import FenceFailed, Forbidden, Invalid
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.kubelets import JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import RBAC, build_role_objects, get_collection_path, get_user_name
@@ -98,17 +98,6 @@ async def test_a_request_of_a_limited_life_is_approved_with_it_tested(api: KubeA
     await api.patch_signing_request_approval(name, build_approval_patch(await read(admin, name), APPROVAL))
     assert not (await read(admin, name)).is_pending
     await admin.request("DELETE", f"{CSRS}/{name}")
-
-
-async def test_a_request_that_is_gone_is_not_found(api: KubeApi):
-    with pytest.raises(NotFound):
-        await api.patch_signing_request_approval("gone", [ADD])
-
-
-@pytest.mark.parametrize("text", ["", ".", ".."])
-async def test_a_name_that_would_be_another_path_is_never_asked_for(api: KubeApi, text: str):
-    with pytest.raises(Invalid):
-        await api.patch_signing_request_approval(text, [ADD])
 
 
 @pytest.mark.real_only

@@ -1,7 +1,7 @@
 """Requests for certificates from their creation to the signer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,18 +9,16 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
-from libs.testbed.signing_requests import CSRS, SigningOutcome, make_request_pem
+from libs.testbed.kubelets import JSON_PATCH, KubeletFleet, RequestRejected, SimKubelet
+from libs.testbed.signing_requests import APPROVED, CSRS, SigningOutcome
 
-JSON_PATCH = "application/json-patch+json"
-APPROVED = {"type": "Approved", "status": "True", "reason": "Test", "message": "by a test"}
-KUBELET = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
+ASKS = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
 
 
 @pytest.fixture
 async def name(admin: KubeletFleet) -> AsyncIterator[str]:
     """A pending request of a kubelet."""
-    made = await admin.request_certificate(KUBELET)
+    made = await admin.request_certificate(ASKS)
     yield made
     await admin.request("DELETE", f"{CSRS}/{made}")
 
@@ -100,13 +98,8 @@ async def test_a_node_may_not_approve_its_own_request(admin: KubeletFleet, name:
     assert 'cannot patch resource "certificatesigningrequests/approval"' in refused.body["message"]
 
 
-ASKS = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
 USER = "system:node:asks"
 YEAR = timedelta(days=365)
-
-
-def a_request(dns: Sequence[str] = ("asks",), ips: Sequence[str] = ("10.7.0.2",)) -> bytes:
-    return make_request_pem(common_name=USER, dns=dns, ips=ips)
 
 
 async def approved(kubelets: KubeletFleet, name: str) -> SigningOutcome:
@@ -151,25 +144,10 @@ async def test_a_certificate_lives_as_long_as_was_asked_but_not_longer_than_a_ye
     assert timedelta(seconds=-320) < begun <= timedelta(minutes=-5)
 
 
-async def test_the_signer_signs_addresses_and_names_that_no_kubelet_should_have(signing: KubeletFleet):
-    # The signer ignores Nodes: only the approver can deny these.
-    asked = ["*", "kubernetes", "127.0.0.1", "0.0.0.0"]
-    name = await signing.file_request(a_request(asked[:2], asked[2:]), user=USER)
-    assert names_in(x509.load_pem_x509_certificate((await approved(signing, name)).certificate)) == asked
-
-
-async def test_of_several_requests_in_one_pem_the_first_is_signed(signing: KubeletFleet):
-    name = await signing.file_request(a_request(["first"], ()) + a_request(["second"], ()), user=USER)
-    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
-    assert names_in(certificate) == ["first"]
-
-
 async def test_what_was_denied_is_never_signed_and_the_waiting_ends(signing: KubeletFleet):
     name = await signing.request_certificate(ASKS)
     denied = {"op": "add", "path": "/status/conditions", "value": [{"type": "Denied", "status": "True"}]}
-    await signing.request(
-        "PATCH", f"{CSRS}/{name}/approval", body=[denied], content_type="application/json-patch+json"
-    )
+    await approve(signing, name, denied)
     outcome = await signing.wait_for_outcome(name)
     assert (set(outcome.conditions), outcome.certificate) == ({"Denied"}, b"")
     await signing.request("DELETE", f"{CSRS}/{name}")

@@ -51,16 +51,6 @@ async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
     assert (first.is_leading, second.is_leading) == (True, False)
 
 
-async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
-    clock = ManualClock()
-    first, second = lock("one", clock), lock("two", clock)
-    await first.try_acquire_or_renew()
-    for _ in range(20):
-        clock.advance(2.0)
-        assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
-        assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
-
-
 async def one_holder(lock: MakeLock) -> tuple[ManualClock, LeaseLock]:
     """A candidate that holds the Lease."""
     clock = ManualClock()

@@ -374,18 +374,3 @@ async def test_a_name_with_slashes_stays_one_name(api: KubeApi):
     with pytest.raises(KubeError) as raised:
         await api.get_node("web-1/status?watch=1")
     assert raised.value.status in {400, 404}
-
-
-@pytest.mark.real_only
-async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: KubeletFleet):
-    names = {f"paged-{i}" for i in range(7)}
-    for name in names:
-        await admin.request("POST", "/api/v1/nodes", body={"metadata": {"name": name}})
-    pages = [page async for page in api.list_nodes(page_size=3)]
-    listed = [node.name for page in pages for node in page.items]
-    assert names <= set(listed)
-    assert len(listed) == len(set(listed))
-    assert len({page.resource_version for page in pages}) == 1
-    assert max(len(page.items) for page in pages) == 3
-    for name in names:
-        await admin.delete_node(name)

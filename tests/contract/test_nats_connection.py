@@ -16,22 +16,39 @@ from libs.common.bus.protocol import BusError
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.pki import CertificateAuthority
 from tests.bus_actors import wait_until
-from tests.contract.nats_recorder import NatsRecorder
+from tests.bus_server import connected
 from tests.tcp_server import serve_tcp
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 _GREETING = b'INFO {"server_id":"A","version":"2.11.0","headers":true,"max_payload":1048576%s}\r\n'
 
 
-@asynccontextmanager
-async def connected(port: int, *, ca_file: Path | None = None) -> AsyncIterator[Connection]:
-    server = f"nats://127.0.0.1:{port}"
-    access = NatsAccess(servers=(server,), service="watcher", tls_ca_file=ca_file)
-    connection = await Connection.open(access, server, seconds=HANG_SECONDS, on_violation=lambda text: None)
-    try:
-        yield connection
-    finally:
-        await connection.abort("the test is over")
+class NatsRecorder:
+    """A server that records the names of commands, and the headers of the messages by subject."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.commands: list[str] = []
+        self.sent: dict[str, list[str]] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls) -> AsyncIterator["NatsRecorder"]:
+        recorder = cls()
+        async with serve_tcp(recorder._serve) as recorder.port:
+            yield recorder
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(_GREETING % b"")
+        while line := await reader.readline():
+            command, *tokens = line.decode().split()
+            self.commands.append(command)
+            if command == "PING":
+                writer.write(b"PONG\r\n")
+            elif command in {"PUB", "HPUB"}:
+                data = await reader.readexactly(int(tokens[-1]) + 2)
+                headers = data[: int(tokens[-2])] if command == "HPUB" else b""
+                self.sent[tokens[0]] = headers.decode().split("\r\n")
 
 
 @asynccontextmanager
@@ -133,7 +150,13 @@ _NONCE = b'{"auth_required":true,"nonce":"of-another"}'
         b"PONG",
     ],
 )
-async def test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_required(greeting: bytes):
+@pytest.mark.parametrize("required_by", ["scheme", "ca"])
+async def test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_required(
+    greeting: bytes, required_by: str, tmp_path: Path
+):
+    """A signed nonce lets the one between us be us."""
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_bytes(CertificateAuthority.make(common_name="nats").pem)
     received: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,8 +164,10 @@ async def test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_requ
         received.append(await reader.read())
 
     async with serve_tcp(serve) as port:
-        url = f"tls://127.0.0.1:{port}"
-        access = NatsAccess(servers=(url,), service="watcher")
+        url = f"{'tls' if required_by == 'scheme' else 'nats'}://127.0.0.1:{port}"
+        access = NatsAccess(
+            servers=(url,), service="watcher", tls_ca_file=None if required_by == "scheme" else ca_file
+        )
         with pytest.raises(BusError):
             await Connection.open(access, url, seconds=HANG_SECONDS, on_violation=lambda text: None)
         await wait_until(lambda: bool(received))
@@ -185,8 +210,8 @@ async def test_the_value_of_a_header_stays_one_header(value: str):
     async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
         await connection.send("subject", headers={"a": value})
         await connection.round_trip(HANG_SECONDS)
-        [message] = recorder.sent["subject"]
-        assert [line.partition(":")[0] for line in message["headers"]] == ["NATS/1.0", "a"]
+        lines = filter(None, recorder.sent["subject"])
+        assert [line.partition(":")[0] for line in lines] == ["NATS/1.0", "a"]
 
 
 async def test_nothing_is_sent_after_the_end():

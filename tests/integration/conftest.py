@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import nats
 import pytest
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from libs.common.bus.nats.bus import NatsBus
@@ -142,15 +141,6 @@ async def put_raw(server: NatsServer, subject: str, payload: bytes) -> None:
     """Store bytes that are no event."""
     async with operating(server) as operator:
         await operator.publish(subject, payload)
-
-
-async def read_raw(server: NatsServer, subject: str) -> Msg:
-    """A message with all its headers."""
-    client = await nats.connect(server.url)
-    try:
-        return await client.request(f"$JS.API.DIRECT.GET.TALOSCCM.{subject}")
-    finally:
-        await client.close()
 
 
 async def _say_nothing(_: Exception) -> None:

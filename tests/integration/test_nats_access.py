@@ -1,6 +1,5 @@
 """Keys, allow-lists and TLS on a real server: a rejection is reported at once, and counted."""
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import CertificateAuthority
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 from tests.integration.conftest import IMPATIENT, QUICK, ConnectBus
-from tests.tcp_server import serve_tcp
 
 # Test keys of nkeys' own kind, made for these tests only.
 SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33))}
@@ -130,37 +128,6 @@ async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(
     await encrypted(nats_server, tmp_path)
     bus = await connect_bus(tls_ca_file=foreign)
     assert any("certificate verify failed" in problem for problem in bus.problems())
-
-
-class _WithoutTls:
-    """An attacker between us and NATS: greets without TLS, and records all it receives."""
-
-    def __init__(self) -> None:
-        self.heard = b""
-
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"server_id":"x","auth_required":true,"nonce":"of-another"}\r\n')
-        while chunk := await reader.read(4096):
-            self.heard += chunk
-
-
-@pytest.mark.parametrize("named", ["by-ca", "by-scheme"])
-async def test_nothing_is_signed_for_a_server_that_leaves_tls_out(
-    named: str, nats_server: NatsServer, tmp_path: Path
-):
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(CertificateAuthority.make(common_name="nats").pem)
-    between = _WithoutTls()
-    async with serve_tcp(between.talk) as port:
-        bus = await NatsBus.connect(
-            (f"{'nats' if named == 'by-ca' else 'tls'}://127.0.0.1:{port}",),
-            service="metadata",
-            nkey_seed_file=seed_file(tmp_path, "metadata"),
-            tls_ca_file=ca if named == "by-ca" else None,
-        )
-        assert any("does not offer TLS" in problem for problem in bus.problems())
-        await bus.close()
-    assert between.heard == b"", "a signed nonce lets the one between us be us"
 
 
 async def test_a_server_that_leaves_tls_to_its_clients_is_spoken_to_in_tls(

@@ -1,38 +1,23 @@
 """One connection to a real nats-server: what comes late, or from a hostile publisher, ends nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import nats
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.nats.connection import Connection
-from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, UnreadablePayload
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, subject_of
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import Recorder, Worker, make_event, run_during, wait_until
-
-
-@asynccontextmanager
-async def connected(server: NatsServer) -> AsyncIterator[Connection]:
-    access = NatsAccess(servers=(server.url,), service="watcher", nkey_seed_file=None, tls_ca_file=None)
-    connection = await Connection.open(
-        access, server.url, seconds=HANG_SECONDS, on_violation=lambda text: None
-    )
-    try:
-        yield connection
-    finally:
-        await connection.abort("the test is over")
+from tests.bus_server import connected
 
 
 async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_the_connection(
     nats_server: NatsServer,
 ):
-    async with connected(nats_server) as connection:
+    async with connected(nats_server.port) as connection:
         nats_server.pause()
         with pytest.raises(BusError, match="ping"):
             await connection.round_trip(0.2)
@@ -106,7 +91,7 @@ async def test_what_the_server_would_end_the_connection_for_is_not_sent(nats_ser
     limit = 1024 * 1024  # nats-server's default
     headers = {"traceparent": "00-0-0-01"}
     block = len(b"NATS/1.0\r\ntraceparent: 00-0-0-01\r\n\r\n")
-    async with connected(nats_server) as connection:
+    async with connected(nats_server.port) as connection:
         await connection.send("any", bytes(limit - block), headers=headers)
         with pytest.raises(BusError, match="maximum payload"):
             await connection.send("any", bytes(limit - block + 1), headers=headers)

@@ -1,6 +1,7 @@
 """NATS as the bootstrap configures it: each user can do its part, and nothing else."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
 from libs.common.contract.events import encode
@@ -53,6 +55,29 @@ async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
         tmp_path_factory.mktemp("nats-as-installed"), flags=[f"--cloud-accounts={','.join(ACCOUNTS)}"]
     ) as made:
         yield made
+
+
+@pytest.fixture
+async def watcher(nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus) -> NatsBus:
+    """It has provisioned the stream and all durables."""
+    bus = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
+    await bus.provision(DURABLES, max_bytes=MAX_BYTES)
+    return bus
+
+
+@asynccontextmanager
+async def connected(
+    made: BootstrapInstallation, user: str, on_violation: Callable[[str], None] = lambda text: None
+) -> AsyncIterator[Connection]:
+    """A connection with the key of that user."""
+    access = made.nats_access(user)
+    connection = await Connection.open(
+        access, access.servers[0], seconds=HANG_SECONDS, on_violation=on_violation
+    )
+    try:
+        yield connection
+    finally:
+        await connection.abort("done")
 
 
 # ---- everything that is needed is there
@@ -110,11 +135,10 @@ async def wait_for_pod_cidrs(cluster: ServiceCluster, count: int) -> None:
     await wait_until(have_pod_cidrs, f"{count} Nodes have pod CIDRs")
 
 
+@pytest.mark.usefixtures("watcher")
 async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
     nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
     word = make_event("looked-at")
     await metadata.publish(word)
@@ -128,10 +152,8 @@ async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
 
 
 async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     for user in ("watcher", "reader", "console"):
         bus = await connect_bus(user, **nats_as_installed.bus_options(user))
         looked = await bus.stats()
@@ -279,15 +301,11 @@ async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
     nats_as_installed: BootstrapInstallation, user: str
 ):
     refused: list[str] = []
-    access = nats_as_installed.nats_access(user)
-    client = await Connection.open(
-        access, access.servers[0], seconds=HANG_SECONDS, on_violation=refused.append
-    )
-    unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
-    unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
     own = {f.replace(">", "x") for w in SPECS if w.service == user for f in w.publishes} | _granted(user)
-    denied = {subject for subject in own if not await says(client, refused, subject)}
-    await client.abort("done")
+    async with connected(nats_as_installed, user, refused.append) as client:
+        unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
+        unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
+        denied = {subject for subject in own if not await says(client, refused, subject)}
     assert unsaid == set()
     assert unheard == set()
     assert denied == set()
@@ -316,68 +334,53 @@ async def hears(client: Connection, refused: list[str], subject: str) -> bool:
 @pytest.mark.parametrize(
     "filters", [{"filter_subject": DECISIONS}, {"filter_subjects": [f"{FLOW}.>", DECISIONS]}, {}]
 )
+@pytest.mark.usefixtures("watcher")
 async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_for(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, filters: dict[str, Any]
+    nats_as_installed: BootstrapInstallation, filters: dict[str, Any]
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    access = nats_as_installed.nats_access("csr")
-    client = await Connection.open(
-        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
-    )
     config = {"name": "stolen", "ack_policy": "none", **filters}
     request = msgspec.json.encode({"stream_name": STREAM, "config": config})
     subject = f"$JS.API.CONSUMER.CREATE.{STREAM}.stolen.{FLOW}.>"
-    answer = msgspec.json.decode((await client.request(subject, request, seconds=HANG_SECONDS)).data)
-    await client.abort("done")
+    async with connected(nats_as_installed, "csr") as client:
+        answer = msgspec.json.decode((await client.request(subject, request, seconds=HANG_SECONDS)).data)
     assert answer["error"]["code"] == 400
 
 
 @pytest.mark.parametrize("reading", ["multi_last", "next_by_subj", "last_by_subj"])
+@pytest.mark.usefixtures("watcher")
 async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, reading: str
+    nats_as_installed: BootstrapInstallation, reading: str
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    access = nats_as_installed.nats_access("labeler")
-    client = await Connection.open(
-        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
-    )
     own = f"{DECISIONS.removesuffix('.>')}.labeler.node.web-1"
-    assert (await client.request(own, b"forged", seconds=HANG_SECONDS)).data
     body = msgspec.json.encode({reading: [own] if reading == "multi_last" else own, "seq": 1})
-    answer = await client.request(
-        f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=HANG_SECONDS
-    )
-    await client.abort("done")
+    async with connected(nats_as_installed, "labeler") as client:
+        assert (await client.request(own, b"forged", seconds=HANG_SECONDS)).data
+        answer = await client.request(
+            f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=HANG_SECONDS
+        )
     assert (answer.status, answer.data) == ("408", b"")
 
 
 @pytest.mark.parametrize("options", [b"", b'{"no_hdr":true}'], ids=["plain", "without-headers"])
 async def test_what_the_server_reads_out_to_another_subject_is_no_message_of_that_subject(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, options: bytes
+    nats_as_installed: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus, options: bytes
 ):
     """A reply subject needs no permission: the server writes its answer to whatever subject was named."""
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
     await metadata.publish(make_event("genuine"))
-    access, reading = nats_as_installed.nats_access("labeler"), f"$JS.API.DIRECT.GET.{STREAM}"
-    thief = await Connection.open(
-        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
-    )
+    reading = f"$JS.API.DIRECT.GET.{STREAM}"
     forged, own = make_csr_enriched(make_request("csr-1")), "talosccm.v1.decided.labeler.csr.csr-1"
     target, other = subject_of(forged), f"{ENRICHED_NODE}.another"
-    for subject, payload, reply in (
-        (target, encode(forged), ""),
-        (own, encode(forged), ""),
-        (f"{reading}.{own}", options, target),  # its own message, which it may not read
-        (f"{reading}.{ENRICHED_NODE}.genuine", options, other),  # a message about something else
-    ):
-        await thief.send(subject, payload, reply=reply)
-        await thief.round_trip(HANG_SECONDS)
-    moved = await wait_for_value(lambda: watcher.get_last(other))
-    await thief.abort("done")
+    async with connected(nats_as_installed, "labeler") as thief:
+        for subject, payload, reply in (
+            (target, encode(forged), ""),
+            (own, encode(forged), ""),
+            (f"{reading}.{own}", options, target),  # its own message, which it may not read
+            (f"{reading}.{ENRICHED_NODE}.genuine", options, other),  # a message about something else
+        ):
+            await thief.send(subject, payload, reply=reply)
+            await thief.round_trip(HANG_SECONDS)
+        moved = await wait_for_value(lambda: watcher.get_last(other))
     assert await watcher.get_last(target) is None
     assert isinstance(moved.event, UnreadablePayload), "the message of a subject is about that subject"
 
@@ -391,38 +394,26 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
     metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
     word = make_event("stays")
     await metadata.publish(word)
-    access = nats_as_installed.nats_access("reader")
-    thief = await Connection.open(
-        access, access.servers[0], seconds=HANG_SECONDS, on_violation=lambda text: None
-    )
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
-    await thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
-    for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):  # one after the other: what came before is done
-        await thief.request(later, b"", seconds=HANG_SECONDS)
-    await thief.abort("done")
+    async with connected(nats_as_installed, "reader") as thief:
+        await thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
+        # One after the other: what came before is done.
+        for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):
+            await thief.request(later, b"", seconds=HANG_SECONDS)
     assert await watcher.provision(DURABLES, max_bytes=MAX_BYTES) == first
     assert await metadata.get_last(subject_of(word)) is not None
 
 
 async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, watcher: NatsBus
 ):
     """A reply subject needs no permission, so even the weakest key can have a durable deleted.
 
     See docs/decisions/0025-nats-keys-and-measure_certificates.md.
     """
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    access, refused = nats_as_installed.nats_access("reader"), list[str]()
-    thief = await Connection.open(
-        access, access.servers[0], seconds=HANG_SECONDS, on_violation=refused.append
-    )
+    refused = list[str]()
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
-    await thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
-    await thief.round_trip(HANG_SECONDS)
-    assert any("with reply" in text for text in refused)
     name = DURABLES[0].name
-    await thief.send(nothing, reply=f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
 
     async def there() -> bool:
         info = await thief.request(f"$JS.API.CONSUMER.INFO.{STREAM}.{name}", b"", seconds=HANG_SECONDS)
@@ -440,7 +431,11 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
             return False  # its files are still being deleted; the watcher tries again, too
         return True
 
-    await wait_until(gone, "the durable was deleted")
-    await wait_until(provisioned_again)
-    await wait_until(there, "it is created again")
-    await thief.abort("done")
+    async with connected(nats_as_installed, "reader", refused.append) as thief:
+        await thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
+        await thief.round_trip(HANG_SECONDS)
+        assert any("with reply" in text for text in refused)
+        await thief.send(nothing, reply=f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
+        await wait_until(gone, "the durable was deleted")
+        await wait_until(provisioned_again)
+        await wait_until(there, "it is created again")

@@ -23,7 +23,6 @@ from libs.common.kube.events import ObjectEvent, event_body, event_namespace
 from libs.common.kube.kube_config import KubeConfig
 from libs.common.kube.lease import Lease, read_lease
 from libs.common.kube.objects import (
-    PAGE_SIZE,
     ConfigMap,
     Item,
     Page,
@@ -131,9 +130,9 @@ class KubeApi:
         """Return the current Node from etcd. Raises NotFound."""
         return await self._call(build_request("get", NODES.path, name), Node)
 
-    async def list_nodes(self, page_size: int = PAGE_SIZE) -> AsyncIterator[Page[Node]]:
+    async def list_nodes(self) -> AsyncIterator[Page[Node]]:
         """Yield pages of all Nodes at one moment, from etcd and never from a cache. Pages may raise Gone."""
-        async for page in self._list_all(NODES, limit=page_size):
+        async for page in self._list_all(NODES):
             yield page
 
     async def patch_node(
@@ -348,14 +347,10 @@ class KubeApi:
         request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)
         return read_page(await self.transport.call(request), resource, request, on_unreadable)
 
-    async def _list_all(
-        self, resource: Resource[Item], *, limit: int | None = None
-    ) -> AsyncIterator[Page[Item]]:
+    async def _list_all(self, resource: Resource[Item]) -> AsyncIterator[Page[Item]]:
         token = ""
         while True:
-            page = await self.list_page(
-                resource, limit=limit, continue_token=token, on_unreadable=raise_unreadable
-            )
+            page = await self.list_page(resource, continue_token=token, on_unreadable=raise_unreadable)
             yield page
             token = page.continue_token
             if not token:

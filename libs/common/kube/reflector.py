@@ -77,7 +77,6 @@ class Reflector(Generic[Item]):
     on_failure: Callable[[Exception], None] = lambda error: None  # receives each failure before its retry
     # creates the collector of a list, which may drop unneeded objects
     new_collector: Callable[[], ItemCollector[Item]] = list[Item]
-    page_size: int | None = None
     watch_seconds: tuple[int, int] = WATCH_SECONDS
     silence_seconds: float = SILENCE_SECONDS
     stale_seconds: float = STALE_SECONDS
@@ -165,7 +164,7 @@ class Reflector(Generic[Item]):
         token = ""
         while True:
             page: Page[Item] = await self.api.list_page(
-                self.resource, limit=self.page_size, continue_token=token, on_unreadable=note
+                self.resource, continue_token=token, on_unreadable=note
             )
             self._record_contact()
             items.extend(page.items)

@@ -9,7 +9,6 @@ from tests.integration.test_talos_hostile import MISBEHAVIOURS
 
 _INTEGRATION: Final = "tests/integration"
 _RIGHTS: Final = f"{_INTEGRATION}/test_nats_rights.py::"
-_ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
 _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
 _HOLDERS: Final = "tests/flow/test_address_holders.py::"
 _BALANCERS: Final = "tests/flow/clouds/test_balancer_flow.py::"
@@ -298,7 +297,8 @@ COVERED_POD_ATTEMPTS: Final = (
     CoveredAttempt(
         "poses as NATS without TLS",
         "services do not sign its nonce",
-        f"{_ACCESS}test_nothing_is_signed_for_a_server_that_leaves_tls_out",
+        "tests/contract/test_nats_connection.py"
+        "::test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_required",
     ),
     CoveredAttempt(
         "poses as NATS, Talos or kube-apiserver with a certificate that is expired, or not theirs",

@@ -26,7 +26,6 @@ class World:
     def __init__(self) -> None:
         self.stream = Stream("created")
         self.now = 100.0
-        self.wakeups = 0
 
     def say(
         self, subject: str, *, expected: int | None = None, ttl: float | None = None, payload_bytes: int = 2
@@ -49,16 +48,12 @@ class World:
     def work(self, filter_subject: str = "a.>") -> DurableState:
         work = DurableState()
         work.provision(self.stream, filter_subject)
-        work.listeners.add(self._tell)
         return work
 
     def take(self, work: DurableState) -> tuple[StoredMessage, bool]:
         taken = work.take(self.now)
         assert taken is not None
         return taken
-
-    def _tell(self) -> None:
-        self.wakeups += 1
 
 
 def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
@@ -78,16 +73,6 @@ def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():
     for subject in ("a.x", "a.y", "a.x"):
         world.say(subject)
     assert [world.take(work)[0].sequence for _ in range(2)] == [2, 3]
-
-
-def test_whoever_waits_for_work_is_woken_by_what_is_handed_back():
-    world = World()
-    work = world.work()
-    world.say("a.x")
-    stored, _ = world.take(work)
-    wakeups = world.wakeups
-    work.requeue(stored, world.now)
-    assert world.wakeups == wakeups + 1
 
 
 def test_a_durable_with_another_filter_starts_again():

@@ -28,7 +28,6 @@ from libs.common.kube.lease import (
     LeaseSpec,
     acquired_document,
     expires_at,
-    new_lease_document,
     observe_lease,
     read_lease,
     released_document,
@@ -107,11 +106,6 @@ def test_an_update_keeps_what_we_do_not_read():
     for written in (acquired_document(lease, ME, 15, NOW), released_document(lease, NOW)):
         assert written["spec"]["strategy"] == "OldestEmulationVersion"
         assert (written["extra"], written["metadata"]) == (1, {"labels": {"a": "b"}})
-
-
-def test_a_new_lease_has_us_as_its_first_holder_and_no_transition():
-    spec = new_lease_document("kube-system", "ccm", ME, 15, NOW)["spec"]
-    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == (ME, 0, 15)
 
 
 def test_a_released_lease_names_nobody_and_runs_out_in_a_second():
