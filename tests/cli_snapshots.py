@@ -32,6 +32,8 @@ from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import subject_of
 from tests.builders import NOW
 
+STREAM: Final = StreamSnapshot(stream_id="1")
+
 
 def make_last_message(event: Event, seconds: float = 0) -> LastMessage:
     """Return the last message of its subject, published so long ago."""
@@ -40,7 +42,11 @@ def make_last_message(event: Event, seconds: float = 0) -> LastMessage:
 
 
 def make_flow(
-    name: str, *events: Event, kind: Kind = "node", unreadable: tuple[str, ...] = (), **stream: int
+    name: str,
+    *events: Event,
+    kind: Kind = "node",
+    unreadable: tuple[str, ...] = (),
+    stream: StreamSnapshot = STREAM,
 ) -> FlowSnapshot:
     """Return the flow of a leading watcher with these messages about an object; `unreadable` are subjects."""
     messages = [make_last_message(each) for each in events]
@@ -48,7 +54,7 @@ def make_flow(
     about = ObjectMessages(object=FlowObject(kind, name), messages=tuple(messages))
     return FlowSnapshot(
         at=NOW,
-        stream=StreamSnapshot(stream_id="1", **stream),
+        stream=stream,
         leading=make_last_message(Leading(stream_id="1", epoch=1, holder="watcher-1")),
         objects=(about,),
     )

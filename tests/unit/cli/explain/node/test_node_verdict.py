@@ -14,13 +14,13 @@ from cli.cluster.pods import Pod
 from cli.explain.node.node_evidence import choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation
-from cli.inside.flow_snapshot import FlowResult, FlowSnapshot, FlowUnavailable
+from cli.inside.flow_snapshot import FlowResult, FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.events import Event
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_decided, make_facts, make_node, make_node_enriched, make_node_observed
-from tests.cli_snapshots import hold_request, make_evidence, make_flow, make_pod, render_lines
+from tests.cli_snapshots import STREAM, hold_request, make_evidence, make_flow, make_pod, render_lines
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 
@@ -39,6 +39,7 @@ ownership:
   nodeSelector:
     - matchExpressions: [{key: team, operator: In, values: [a]}]
 """
+FULL: Final = StreamSnapshot(stream_id="1", bytes=995, max_bytes=1000)
 OF_TALOS: Final = "ownership: {providerIDSchemes: [talos]}\n"
 
 
@@ -60,12 +61,12 @@ def still_tainted(ready_for: timedelta) -> Node:
     return initialized(ready, taints=(Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),))
 
 
-def flow(node: Node | None = None, *events: Event, **stream: int) -> FlowSnapshot:
+def flow(node: Node | None = None, *events: Event, stream: StreamSnapshot = STREAM) -> FlowSnapshot:
     """Return the flow of a leading watcher, with the messages about web-1."""
     if node is not None:
         observed = msgspec.structs.replace(make_node_observed(node), observed_at=NOW - MINUTE)
         events = (observed, *events)
-    return make_flow("web-1", *events, unreadable=(), **stream)
+    return make_flow("web-1", *events, stream=stream)
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
@@ -134,7 +135,7 @@ CASES: Final = {
         WAITS, "watcher-silent", machine_result=ANSWERS, flow=flow(), lease=RELEASED
     ),
     "no stream": case(WAITS, "no-stream", flow=FlowSnapshot(at=NOW)),
-    "a full stream": case(WAITS, "stream-full", flow=flow(WAITS, bytes=995, max_bytes=1000)),
+    "a full stream": case(WAITS, "stream-full", flow=flow(WAITS, stream=FULL)),
     "NATS is silent": case(WAITS, "nats-silent", flow=NO_NATS),
     # What is wrong for every Node stands before what was published last.
     "no leader, and NATS is silent": case(
