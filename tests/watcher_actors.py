@@ -15,12 +15,9 @@ from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
 from libs.common.contract.events import (
-    CsrGone,
-    CsrObserved,
     Event,
-    KubeServiceGone,
+    ExistingObject,
     Leading,
-    NodeGone,
     NodeObserved,
     ObservedCsr,
     ObservedKubeService,
@@ -30,7 +27,7 @@ from libs.common.contract.events import (
 from libs.common.contract.kube_service import KubeService, trim_kube_service
 from libs.common.contract.node import Node, ObjectMeta, trim_node
 from libs.common.contract.signing_request import SigningRequest, trim_signing_request
-from libs.common.contract.subjects import FLOW, OBSERVED_NODE
+from libs.common.contract.subjects import FLOW, OBSERVED_CSR, OBSERVED_NODE, OBSERVED_SERVICE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import ServiceCidr, ServiceCidrSpec, UnreadableObject
@@ -185,37 +182,26 @@ class _ScriptedSource(Generic[StoredT]):
         await self._script._listen(tell)
 
 
-WATCHED_RESOURCES = ("nodes", "certificatesigningrequests", "servicecidrs")
-
-
 class WatcherFlow(Recorder):
     """Follows the flow and records its events."""
 
-    def list_node_events(self, name: str) -> list[ObservedNode]:
-        """All events of a Node since following began, in stream order."""
-        return [event for event in self.nodes() if _name(event) == name]
+    def list_node_events(self, name: str = "") -> list[ObservedNode]:
+        """All events of a Node, or of all, since following began, in stream order."""
+        return self._list_events(OBSERVED_NODE, name)
 
-    def nodes(self) -> list[ObservedNode]:
-        return [event for event in self.events() if isinstance(event, ObservedNode)]
+    def list_request_events(self, name: str = "") -> list[ObservedCsr]:
+        """All events of a CSR, or of all, since following began, in stream order."""
+        return self._list_events(OBSERVED_CSR, name)
 
-    def list_request_events(self, name: str) -> list[ObservedCsr]:
-        """All events of a CSR since following began, in stream order."""
-        return [event for event in self.requests() if _csr_name(event) == name]
+    def list_service_events(self, key: str = "") -> list[ObservedKubeService]:
+        """All events of a Service, or of all, since following began, in stream order."""
+        return self._list_events(OBSERVED_SERVICE, key)
 
-    def requests(self) -> list[ObservedCsr]:
-        return [event for event in self.events() if isinstance(event, ObservedCsr)]
-
-    def last_request(self, name: str) -> ObservedCsr | None:
-        return next(reversed(self.list_request_events(name)), None)
-
-    def existing_requests(self) -> set[str]:
-        last = {_csr_name(event): event for event in self.requests()}
-        return {name for name, event in last.items() if isinstance(event, CsrObserved)}
-
-    def list_services(self, key: str = "") -> list[ObservedKubeService]:
-        """All events of Services, or of one, in stream order."""
-        found = [event for event in self.events() if isinstance(event, ObservedKubeService)]
-        return [event for event in found if not key or _service_key(event) == key]
+    def existing(self, kind: str = OBSERVED_NODE) -> set[str]:
+        """The keys of the objects of that kind whose last event is no deletion."""
+        last = {message.subject: message.event for message in self.messages}
+        existing = {subject for subject, event in last.items() if isinstance(event, ExistingObject)}
+        return {each.removeprefix(f"{kind}.") for each in existing if each.startswith(f"{kind}.")}
 
     def last(self, name: str) -> ObservedNode | None:
         return next(reversed(self.list_node_events(name)), None)
@@ -235,17 +221,6 @@ class WatcherFlow(Recorder):
         last = self.last(name)
         return last.order.epoch if last is not None else 0
 
-    def subject_of(self, name: str) -> str:
-        return f"{OBSERVED_NODE}.{name}"
-
-    def sequence_of(self, name: str) -> int:
-        """The sequence of the last event of that Node."""
-        return max(m.sequence for m in self.messages if m.subject == self.subject_of(name))
-
-    def existing(self) -> set[str]:
-        last = {_name(event): event for event in self.nodes()}
-        return {name for name, event in last.items() if isinstance(event, NodeObserved)}
-
     def snapshots(self) -> list[SnapshotComplete]:
         return [event for event in self.events() if isinstance(event, SnapshotComplete)]
 
@@ -254,6 +229,10 @@ class WatcherFlow(Recorder):
 
     def events(self) -> list[Event | Any]:
         return [message.event for message in self.messages]
+
+    def _list_events(self, kind: str, key: str) -> list[Any]:
+        subjects = {f"{kind}.{key}"} if key else {s for s in self.subjects if s.startswith(f"{kind}.")}
+        return [message.event for message in self.messages if message.subject in subjects]
 
     @asynccontextmanager
     async def follow(self, bus: Bus) -> AsyncIterator["WatcherFlow"]:
@@ -344,18 +323,6 @@ async def run_publisher(kind: Kind[Any], *first: Any) -> AsyncIterator[Publisher
         yield PublisherActor(publisher, store, server, flow)
 
 
-def _name(event: ObservedNode) -> str:
-    return event.name if isinstance(event, NodeGone) else event.node.name
-
-
-def _csr_name(event: ObservedCsr) -> str:
-    return event.name if isinstance(event, CsrGone) else event.request.name
-
-
-def _service_key(event: ObservedKubeService) -> str:
-    return event.key if isinstance(event, KubeServiceGone) else event.service.key
-
-
 # Quick enough for a test, in the proportions of the real ones.
 QUICK = {"lease_duration_seconds": 3.0, "renew_deadline_seconds": 2.0, "retry_period_seconds": 0.25}
 # For tests that are not about terms: a busy machine must not end one.
@@ -397,3 +364,19 @@ def make_watcher(
         service_cidr_source=service_cidrs or (None if kube else ScriptedKind[ServiceCidr]().source),
         elector=candidacy,
     )
+
+
+@asynccontextmanager
+async def follow_watcher(
+    source: ObjectSourceFactory[Node] | None = None,
+    *,
+    bus: Bus | None = None,
+    flow_bus: Bus | None = None,
+    **options: Any,
+) -> AsyncIterator[tuple[WatcherService, WatcherFlow]]:
+    """A watcher, on the bus of the all-in-one by default, and its flow from the first snapshot on."""
+    bus, flow = bus or MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, source or ScriptedNodes().source, **options)
+    async with run_during(watcher.run()), flow.follow(flow_bus or bus):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+        yield watcher, flow

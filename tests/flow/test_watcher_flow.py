@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import nats
 import pytest
@@ -13,7 +14,7 @@ from libs.common.bus.protocol import Bus
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequestCondition
-from libs.common.contract.subjects import OBSERVED_NODE, SNAPSHOT, STREAM
+from libs.common.contract.subjects import OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from tests.builders import make_node, make_request
@@ -24,6 +25,7 @@ from tests.watcher_actors import (
     ScriptedNodes,
     ScriptedRequests,
     WatcherFlow,
+    follow_watcher,
     make_service_cidr,
     make_watcher,
 )
@@ -41,6 +43,11 @@ async def connect(nats_server: NatsServer) -> AsyncIterator[Connect]:
         yield close_at_end(stack, connect)
 
 
+async def buses(connect: Connect) -> dict[str, Any]:
+    """The buses of a watcher and of its follower."""
+    return {"bus": await connect(), "flow_bus": await connect("flow")}
+
+
 def nodes(count: int) -> list:
     return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
 
@@ -49,10 +56,7 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
     connect: Connect,
 ):
     script = ScriptedNodes(*nodes(150))
-    watcher = make_watcher(await connect(), script.source)
-    flow = WatcherFlow()
-    async with run_during(watcher.run()), flow.follow(await connect("flow")):
-        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+    async with follow_watcher(script.source, **await buses(connect)) as (watcher, flow):
         assert flow.snapshots()[0].nodes == 150
         assert flow.existing() == set(script.objects)
         assert flow.leadings()[0].epoch == 1
@@ -65,13 +69,11 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
 
 async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_it(connect: Connect):
     script = ScriptedNodes(*nodes(40))
-    flow = WatcherFlow()
-    watcher = make_watcher(await connect(), script.source, resync_seconds=1.0)
 
     def count() -> Counter[str]:
         return Counter(event.node.name for event in flow.events() if isinstance(event, NodeObserved))
 
-    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+    async with follow_watcher(script.source, **await buses(connect), resync_seconds=1.0) as (_, flow):
         await flow.wait_for(lambda _: set(count()) == script.objects.keys() and min(count().values()) >= 4)
         # A period begins after the snapshot of the former one, so no object is ahead of it by two.
         assert max(count().values()) <= len(flow.snapshots()) + 1
@@ -102,15 +104,11 @@ async def test_a_durable_that_an_operator_deletes_is_restored(
 
 async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Connect, nats_server: NatsServer):
     script = ScriptedNodes(*nodes(100))
-    flow = WatcherFlow()
     ranges = ScriptedKind(make_service_cidr("kubernetes", "10.96.0.0/12"))
     approved = SigningRequestCondition(type="Approved")
     requests = ScriptedRequests(make_request("pending"), make_request("decided", conditions=(approved,)))
-    watcher = make_watcher(
-        await connect(), script.source, requests=requests.source, service_cidrs=ranges.source
-    )
-    async with run_during(watcher.run()), flow.follow(await connect("flow")):
-        await flow.wait_for(lambda f: f.snapshots())
+    sources: Any = {"requests": requests.source, "service_cidrs": ranges.source}
+    async with follow_watcher(script.source, **await buses(connect), **sources) as (watcher, flow):
         first = flow.opened[-1].stream_id
         epoch = flow.snapshots()[-1].epoch
         await nats_server.wipe()
@@ -118,10 +116,10 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
         script.put(make_node("after", uid="uid-after"))
         await flow.wait_for(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot")
         assert flow.existing() == set(script.objects)
-        assert flow.existing_requests() == set(requests.objects)
+        assert flow.existing(OBSERVED_CSR) == set(requests.objects)
         assert flow.snapshots()[-1].epoch == epoch
         assert flow.snapshots()[-1].service_cidrs == ("10.96.0.0/12",)
-        assert {event.stream_id for event in flow.nodes()} == {flow.opened[-1].stream_id}
+        assert {event.stream_id for event in flow.list_node_events()} == {flow.opened[-1].stream_id}
         await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
@@ -129,10 +127,7 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_strea
     connect: Connect, nats_server: NatsServer
 ):
     script = ScriptedNodes(*nodes(20))
-    flow = WatcherFlow()
-    watcher = make_watcher(await connect(), script.source)
-    async with run_during(watcher.run()), flow.follow(await connect("flow")):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(script.source, **await buses(connect)) as (watcher, flow):
         before = {name: flow.observed(name).observed_at for name in script.objects}
         await nats_server.kill()
         await wait_until(lambda: watcher.problems() != (), "not ready")
@@ -171,13 +166,9 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
 @pytest.mark.parametrize("version", [500, 500_000], ids=["versions went back", "only those of objects did"])
 async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect, version: int):
     script = ScriptedNodes(*nodes(3))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
+    async with follow_watcher(script.source, **await buses(connect)) as (_, flow):
         script.put(make_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
-        await flow.wait_for(lambda f: f.snapshots() and len(f.list_node_events("n-1.example")) == 1)
+        await flow.wait_for(lambda f: len(f.list_node_events("n-1.example")) == 2)
         script.version = version
         script.objects = {node.name: node for node in nodes(3)}
         script.list_again()
@@ -190,10 +181,7 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
 async def test_a_node_that_cannot_be_published_does_not_stop_the_others(connect: Connect):
     huge = make_node("huge", uid="uid-h", labels={f"k{i}": "v" * 1000 for i in range(300)})
     script, skipped = ScriptedNodes(huge, make_node("no version", uid="uid-x"), *nodes(3)), count_skipped()
-    flow = WatcherFlow()
-    watcher = make_watcher(await connect(), script.source)
-    async with run_during(watcher.run()), flow.follow(await connect("flow")):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(script.source, **await buses(connect)) as (_, flow):
         assert flow.existing() == {node.name for node in nodes(3)}
         assert flow.snapshots()[0].nodes == 5
     assert count_skipped() == skipped + 2

@@ -9,7 +9,7 @@ from typing import Any
 from libs.common.bus.protocol import Bus, Follower
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event, Leading, NodeGone, NodeObserved, ObservationOrder
-from libs.common.contract.subjects import FLOW, OBSERVED_NODE
+from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
 from tests.builders import NOW, make_node
 from tests.bus_actors import run_during, wait_until
 from tests.faulty_bus import HeldFollower
@@ -96,7 +96,8 @@ async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(
         message = NodeGone(
             stream_id=observed.stream_id, order=order, name=deleted, uid="uid-0", observed_at=NOW
         )
-        sequence = await former.publish(message, expected_sequence=flow.sequence_of(deleted))
+        last = max(m.sequence for m in flow.messages if m.subject == subject_of(message))
+        sequence = await former.publish(message, expected_sequence=last)
         await wait_until(lambda: table.sequence >= sequence)
 
     async with (

@@ -18,7 +18,7 @@ from libs.testbed.nats_server import NatsServer
 from tests.builders import make_node
 from tests.bus_actors import make_event, run_during, wait_until
 from tests.flow_actors import PATIENT_TIMING
-from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedNodes, follow_watcher, make_watcher
 
 MEBIBYTE = 1024 * 1024
 IDENTITIES, PENDING, REQUEST_BYTES = 18, 16, 234 * 1024  # what one pending request takes, in two messages
@@ -99,14 +99,8 @@ async def renewed(bus: Bus, sequence: int) -> bool:
 
 async def test_what_fills_the_stream_makes_it_grow_so_that_a_new_node_is_published(server: Server):
     connect = await server(256 * MEBIBYTE)
-    bus, filler, script, flow = (
-        await connect("watcher"),
-        await connect("metadata"),
-        ScriptedNodes(),
-        WatcherFlow(),
-    )
-    async with flow.follow(bus), run_during(make_watcher(bus, script.source).run()):
-        await flow.wait_for(lambda flow: flow.snapshots(), "the snapshot is complete")
+    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes()
+    async with follow_watcher(script.source, bus=bus) as (_, flow):
         with suppress(StreamFull):
             for i in range(IDENTITIES * PENDING):
                 await filler.publish(make_event(f"csr-{i}", uid="u" * REQUEST_BYTES))

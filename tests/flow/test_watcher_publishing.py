@@ -26,7 +26,7 @@ from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
 from tests.clocks import ManualClock, virtually
 from tests.tcp_server import OtlpCollector, export_traces_to, get_attributes, run_collector
-from tests.watcher_actors import PublisherActor, ScriptedNodes, WatcherFlow, make_watcher, run_publisher
+from tests.watcher_actors import PublisherActor, ScriptedNodes, follow_watcher, make_watcher, run_publisher
 
 
 @virtually
@@ -267,13 +267,8 @@ async def test_it_looks_at_once_and_again_and_a_failed_look_is_told_once_and_sho
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "fails"])
 async def test_a_look_that_fails_or_hangs_delays_neither_leading_nor_publishing(hangs: bool):
-    bus, source, flow = (
-        UnwatchedBus(MemoryServer(), hangs=hangs),
-        ScriptedNodes(make_node("web-1")),
-        WatcherFlow(),
-    )
-    async with flow.follow(bus), run_during(make_watcher(bus, source.source).run()):
-        await flow.wait_for(lambda flow: flow.snapshots(), "the snapshot is complete")
+    bus, source = UnwatchedBus(MemoryServer(), hangs=hangs), ScriptedNodes(make_node("web-1"))
+    async with follow_watcher(source.source, bus=bus) as (_, flow):
         await wait_until(lambda: bus.looks > 0, "a look is under way or has failed")
         led = len(flow.leadings())
         source.put(make_node("web-2"))
@@ -288,11 +283,10 @@ def watch_events(collector: OtlpCollector) -> list[ExportedSpan]:
 
 
 async def test_a_resync_begins_a_trace_and_names_the_one_in_which_the_node_was_said_before():
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    script = ScriptedNodes(make_node("web-1"))
     async with run_collector() as collector:
         with export_traces_to(collector.url):
-            watcher = make_watcher(bus, ScriptedNodes(make_node("web-1")).source, resync_seconds=1.0)
-            async with flow.follow(bus), run_during(watcher.run()):
+            async with follow_watcher(script.source, resync_seconds=1.0) as (_, flow):
                 await wait_until(lambda: len(flow.list_node_events("web-1")) >= 3, "said again, twice")
             await telemetry.flush(5)
         first, second, third = watch_events(collector)[:3]

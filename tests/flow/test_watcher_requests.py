@@ -17,7 +17,7 @@ from services.watcher.core.work_queue import compute_cooldown
 from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import run_during, wait_until
 from tests.clocks import VirtualClock, virtually
-from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, follow_watcher, make_watcher
 
 APPROVED = SigningRequestCondition(type="Approved")
 REFUSAL = Forbidden(
@@ -41,15 +41,12 @@ async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_i
         the_nth(2, conditions=(APPROVED,), certificate="Y2VydA=="),
         make_request("of-a-user", username="jane"),
     )
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, nodes.source, requests=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+    async with follow_watcher(nodes.source, requests=script.source) as (watcher, flow):
         assert [(said.nodes, said.requests) for said in flow.snapshots()] == [(2, 2)]
-        assert flow.existing_requests() == {"csr-web-1-1", "csr-web-1-2"}
+        assert flow.existing(OBSERVED_CSR) == {"csr-web-1-1", "csr-web-1-2"}
         order = [message.subject for message in sorted(flow.messages, key=lambda m: m.sequence)]
         assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_CSR))
-        issued = flow.last_request("csr-web-1-2")
+        [issued] = flow.list_request_events("csr-web-1-2")
         assert isinstance(issued, CsrObserved)
         assert (issued.request.is_pending, issued.request.status.certificate) == (False, "")
         await wait_until(lambda: watcher.problems() == (), "ready")
@@ -59,11 +56,8 @@ async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_i
 async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousands():
     """csr reads nothing: when its write is refused, it counts on hearing by then who else has decided."""
     script = ScriptedRequests(*(the_nth(1, node=f"web-{n}") for n in range(1000)))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source, clock=VirtualClock())
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
-        assert len(flow.existing_requests()) == 1000
+    async with follow_watcher(requests=script.source, clock=VirtualClock()) as (_, flow):
+        assert len(flow.existing(OBSERVED_CSR)) == 1000
         began = asyncio.get_running_loop().time()
         decided = script.put(the_nth(1, node="web-999", conditions=(APPROVED,)))
         await flow.wait_for(lambda f: _is_decided(f, decided.name), "that it is decided")
@@ -73,7 +67,7 @@ async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousa
 
 
 def _is_decided(flow: WatcherFlow, name: str) -> bool:
-    said = flow.last_request(name)
+    said = flow.list_request_events(name)[-1]
     return isinstance(said, CsrObserved) and not said.request.is_pending
 
 
@@ -81,20 +75,17 @@ def _is_decided(flow: WatcherFlow, name: str) -> bool:
 async def test_of_a_requester_that_never_stops_little_is_said_and_of_others_all_at_once():
     # each word stays in the stream for an hour, as the word that it is gone: 100 a second would fill it
     script = ScriptedRequests(*(the_nth(number, node="noisy") for number in range(MAX_PENDING_PER_REQUESTER)))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source, clock=VirtualClock())
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(requests=script.source, clock=VirtualClock()) as (_, flow):
         last = MAX_PENDING_PER_REQUESTER + 500
         for number in range(MAX_PENDING_PER_REQUESTER, last):
             script.put(the_nth(number, node="noisy"))
             await asyncio.sleep(0.002)
         script.put(the_nth(0, node="quiet"))
-        await flow.wait_for(lambda f: "csr-quiet-0" in f.existing_requests())
+        await flow.wait_for(lambda f: "csr-quiet-0" in f.existing(OBSERVED_CSR))
         newest = {f"csr-noisy-{number}" for number in range(last - MAX_PENDING_PER_REQUESTER, last)}
-        await flow.wait_for(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
+        await flow.wait_for(lambda f: f.existing(OBSERVED_CSR) == newest | {"csr-quiet-0"})
     assert (
-        len({event.name for event in flow.requests() if isinstance(event, CsrGone)})
+        len({event.name for event in flow.list_request_events() if isinstance(event, CsrGone)})
         <= 3 * MAX_PENDING_PER_REQUESTER
     )
 
@@ -102,14 +93,11 @@ async def test_of_a_requester_that_never_stops_little_is_said_and_of_others_all_
 async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_rule_is_named():
     nodes, script = ScriptedNodes(make_node("web-1")), ScriptedRequests(the_nth(1))
     script.refusal = REFUSAL
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, nodes.source, requests=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots(), "a snapshot of the Nodes")
+    async with follow_watcher(nodes.source, requests=script.source) as (watcher, flow):
         assert [(said.nodes, said.requests) for said in flow.snapshots()] == [(1, None)]
         nodes.put(make_node("joins", uid="uid-j"))
         await flow.wait_for(lambda f: f.existing() == {"web-1", "joins"})
-        assert flow.requests() == []
+        assert flow.list_request_events() == []
         told = "; ".join(watcher.problems())
         assert "cannot list resource" in told
         assert (
@@ -119,7 +107,7 @@ async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_ru
         script.grant()
         await flow.wait_for(lambda f: len(f.snapshots()) == 2, "a snapshot of all")
         assert (flow.snapshots()[-1].nodes, flow.snapshots()[-1].requests) == (2, 1)
-        assert flow.existing_requests() == {"csr-web-1-1"}
+        assert flow.existing(OBSERVED_CSR) == {"csr-web-1-1"}
         assert flow.snapshots()[-1].epoch == flow.snapshots()[0].epoch
         assert len(flow.list_node_events("web-1")) == 1, "nodes are not said again for it"
         await wait_until(lambda: watcher.problems() == (), "ready")
@@ -131,14 +119,11 @@ async def test_a_request_that_cannot_be_read_is_told_of_once_and_the_others_are_
     caplog.set_level(logging.ERROR)
     script = ScriptedRequests(the_nth(1), the_nth(2))
     script.unreadable = ("broken",)
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(requests=script.source) as (watcher, flow):
         script.list_again()
         marker = script.put(the_nth(3))
-        await flow.wait_for(lambda f: f.last_request(marker.name))
-        assert flow.existing_requests() == {"csr-web-1-1", "csr-web-1-2", marker.name}
+        await flow.wait_for(lambda f: f.list_request_events(marker.name))
+        assert flow.existing(OBSERVED_CSR) == {"csr-web-1-1", "csr-web-1-2", marker.name}
         await wait_until(lambda: watcher.problems() == (), "ready")
     told = [record for record in caplog.records if getattr(record, "csr", "") == "broken"]
     assert len(told) == 1

@@ -12,7 +12,14 @@ from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot
 from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service_cidr_informer import ServiceCidrInformer
 from tests.bus_actors import run_during, wait_until
-from tests.watcher_actors import ScriptedKind, ScriptedNodes, WatcherFlow, make_service_cidr, make_watcher
+from tests.watcher_actors import (
+    ScriptedKind,
+    ScriptedNodes,
+    WatcherFlow,
+    follow_watcher,
+    make_service_cidr,
+    make_watcher,
+)
 
 DEFAULT = make_service_cidr("kubernetes", "10.96.0.0/12")
 ADDED = make_service_cidr("added", "10.200.0.0/16", "fd00:200::/112")
@@ -26,10 +33,7 @@ def informed() -> ServiceCidrInformer:
 
 async def test_each_change_of_the_ranges_is_in_another_snapshot():
     script = ScriptedKind(DEFAULT)
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, service_cidrs=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+    async with follow_watcher(service_cidrs=script.source) as (_, flow):
         script.put(ADDED)
         await flow.wait_for(lambda f: len(f.snapshots()) == 2, "another one")
         script.put(ADDED)  # its status changed
@@ -45,10 +49,7 @@ async def test_each_change_of_the_ranges_is_in_another_snapshot():
 async def test_ranges_that_the_watcher_may_not_list_are_unknown_until_it_may():
     script = ScriptedKind(DEFAULT)
     script.refusal = Forbidden("servicecidrs is forbidden", status=403)
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, service_cidrs=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+    async with follow_watcher(service_cidrs=script.source) as (watcher, flow):
         assert flow.snapshots()[0].service_cidrs is None
         assert any("servicecidrs is forbidden" in problem for problem in watcher.problems())
         script.grant()

@@ -13,6 +13,7 @@ import pytest
 
 from libs.common.bus.protocol import BusHooks
 from libs.common.contract.events import NodeGone
+from libs.common.contract.subjects import OBSERVED_CSR
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.child_process import HANG_SECONDS, ChildProcess
@@ -24,7 +25,7 @@ from services.watcher.service import WatcherService
 from tests.builders import make_request
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedRequests, WatcherFlow, follow_watcher, make_watcher
 
 ROOT = Path(__file__).parents[2]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -159,11 +160,6 @@ async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connec
     script = ScriptedRequests(*named, make_request("good", uid="uid-good"))
     lost: list[str] = []
     bus = await connect_bus("watcher", hooks=BusHooks(disconnected=lost.append))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
-        flow.follow(bus),
-    ):
-        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
-        assert flow.existing_requests() == {"good"}
+    async with follow_watcher(bus=bus, requests=script.source) as (_, flow):
+        assert flow.existing(OBSERVED_CSR) == {"good"}
     assert lost == []
