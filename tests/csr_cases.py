@@ -4,6 +4,7 @@ Its machine lies: it attests an address and the name of db-1, and addresses and 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -220,8 +221,8 @@ def _der(make: Callable[[bytes], bytes]) -> Callable[[], bytes]:
 def _case(
     expected: Expected,
     name: str,
-    pem: Callable[[], bytes],
     reason: str,
+    pem: Callable[[], bytes],
     *,
     api: bool | None = False,
     **more: object,
@@ -232,525 +233,371 @@ def _case(
 
 def _cases(
     expected: Expected,
-    ask: Callable[[str], Callable[[], bytes]],
     reason: str,
-    values: Mapping[str, str],
+    pems: Mapping[str, Callable[[], bytes]],
     *,
     api: bool | None = False,
+    **more: object,
 ) -> Iterator[CsrCase]:
-    """A case for each value, which the request has."""
-    return (_case(expected, name, ask(value), reason, api=api) for name, value in values.items())
+    """A case for each request, by its name."""
+    return (_case(expected, name, reason, pem, api=api, **more) for name, pem in pems.items())
 
 
-def _good() -> tuple[CsrCase, ...]:
+def _good() -> Iterator[CsrCase]:
     fine = "was approved"
-    return (
-        _case("approve", "name and address", _asks(*OWN), fine),
-        _case("approve", "address only", _asks(encode_ip("10.0.0.5")), fine),
-        _case("approve", "name only", _asks(encode_dns_name("web-1")), fine),
-        _case("approve", "both families", _also_ip("fd00:7::5"), fine),
-        _case("approve", "a public address on the machine", _also_ip("198.51.100.5"), fine),
-        *_cases(
-            "approve",
-            _also_dns,
-            fine,
-            {
-                "its full name": "web-1.example.com",
-                "its full name in capitals": "WEB-1.Example.COM",
-                "one name twice": "web-1",
-            },
-        ),
-        _case("approve", "another Node only writes that address", _also_ip("10.0.0.8"), fine),
-        _case(
-            "approve",
-            "RSA with key encipherment",
-            _fields(key="RSA 2048"),
-            fine,
-            usages=(*SERVING, "key encipherment"),
-        ),
-        *_cases(
-            "approve",
-            lambda key: _fields(key=key),
-            fine,
-            {"RSA 3072": "RSA 3072", "ECDSA P-384": "P-384", "ECDSA P-521": "P-521", "Ed25519": "Ed25519"},
-        ),
-        _case("approve", "usages the other way round", _asks(*OWN), fine, usages=SERVING[::-1]),
-        _case("approve", "subject the other way round", _subject((CN_OF_WEB,), (IN_NODES,)), fine),
-        _case("approve", "a printable subject", _subject((IN_NODES,), (CN_OF_WEB,), tag=PRINTABLE), fine),
-        _case("approve", "a subject in UTF-16", _subject((IN_NODES,), (CN_OF_WEB,), tag=BMP), fine),
-        _case("approve", "a subject in T.61", _subject((IN_NODES,), (CN_OF_WEB,), tag=T61), fine),
-        _case("approve", "a time within bounds", _asks(*OWN), fine, expiration_seconds=86400),
-        _case("approve", "lines end as in DOS", _pem(lambda pem: pem.replace(b"\n", b"\r\n")), fine),
-    )
+    pems = {
+        "name and address": _asks(*OWN),
+        "address only": _asks(encode_ip("10.0.0.5")),
+        "name only": _asks(encode_dns_name("web-1")),
+        "both families": _also_ip("fd00:7::5"),
+        "a public address on the machine": _also_ip("198.51.100.5"),
+        "its full name": _also_dns("web-1.example.com"),
+        "its full name in capitals": _also_dns("WEB-1.Example.COM"),
+        "one name twice": _also_dns("web-1"),
+        "another Node only writes that address": _also_ip("10.0.0.8"),
+        **{key: _fields(key=key) for key in ("RSA 3072", "Ed25519")},
+        **{f"ECDSA {curve}": _fields(key=curve) for curve in ("P-384", "P-521")},
+        "subject the other way round": _subject((CN_OF_WEB,), (IN_NODES,)),
+        "a printable subject": _subject((IN_NODES,), (CN_OF_WEB,), tag=PRINTABLE),
+        "a subject in UTF-16": _subject((IN_NODES,), (CN_OF_WEB,), tag=BMP),
+        "a subject in T.61": _subject((IN_NODES,), (CN_OF_WEB,), tag=T61),
+        "lines end as in DOS": _pem(lambda pem: pem.replace(b"\n", b"\r\n")),
+    }
+    yield from _cases("approve", fine, pems)
+    rsa, usages = {"RSA with key encipherment": _fields(key="RSA 2048")}, (*SERVING, "key encipherment")
+    yield from _cases("approve", fine, rsa, usages=usages)
+    yield from _cases("approve", fine, {"usages the other way round": _asks(*OWN)}, usages=SERVING[::-1])
+    yield from _cases("approve", fine, {"a time within bounds": _asks(*OWN)}, expiration_seconds=86400)
 
 
-def _others_names() -> tuple[CsrCase, ...]:
-    mine = "is not attested by the machine of web-1"
-    theirs = "is claimed by Node db-1, too, which has it as its node name and answers under it"
-    return (
-        _case(
-            "wait", "name and address of db-1", _asks(encode_dns_name("db-1"), encode_ip("10.0.0.9")), theirs
-        ),
-        _case(
-            "wait",
-            "its own and those of db-1",
-            _asks(*OWN, encode_dns_name("db-1"), encode_ip("10.0.0.9")),
-            theirs,
-        ),
-        _case("wait", "the name of db-1 in capitals", _also_dns("DB-1"), theirs),
-        _case("deny", "the name of db-2, which it does not attest", _also_dns("db-2"), "db-2's own name"),
-        _case("deny", "any other name", _also_dns("vault.internal.example"), mine),
-        _case("deny", "a name below its own", _also_dns("web-1.evil.example"), mine),
-        _case("deny", "the first label of nothing attested", _also_dns("shared"), mine),
-        _case("wait", "a name that db-1 attests, too", _also_dns("shared.example.com"), "Node db-1, too"),
-        _case("wait", "the address where db-1 answers, attested", _also_ip("10.0.0.9"), "answers there"),
-        _case("deny", "the address where db-2 answers", _also_ip("10.0.0.11"), "Node db-2's"),
-        _case("deny", "that address alone", _asks(encode_ip("10.0.0.11")), "Node db-2's"),
-        _case("wait", "an address that db-1 attests, too", _also_ip("10.0.0.77"), "as its machine says"),
-        _case("wait", "where a Node answered that is silent now", _also_ip("10.0.0.7"), "Node old-1's"),
-        _case("wait", "of a Node that was never asked", _also_ip("10.0.0.10"), "never been asked"),
-        _case("wait", "an address of db-1's pods", _also_ip("10.244.1.7"), "is in a podCIDR of Node db-1"),
-        *_cases(
-            "wait",
-            _also_ip,
-            "which accepts any address",
-            {
-                f"an address on {link} only": f"198.51.100.{number}"
-                for number, link in enumerate(VIRTUAL_LINKS, start=101)
-            },
-        ),
-        _case("wait", "an address that nobody has", _also_ip("10.0.0.99"), "not on the machine of web-1"),
-    )
+def _others_names() -> Iterator[CsrCase]:
+    of_db_1 = (encode_dns_name("db-1"), encode_ip("10.0.0.9"))
+    waits: dict[str, dict[str, Callable[[], bytes]]] = {
+        "is claimed by Node db-1, too, which has it as its node name and answers under it": {
+            "name and address of db-1": _asks(*of_db_1),
+            "its own and those of db-1": _asks(*OWN, *of_db_1),
+            "the name of db-1 in capitals": _also_dns("DB-1"),
+        },
+        "Node db-1, too": {"a name that db-1 attests, too": _also_dns("shared.example.com")},
+        "answers there": {"the address where db-1 answers, attested": _also_ip("10.0.0.9")},
+        "as its machine says": {"an address that db-1 attests, too": _also_ip("10.0.0.77")},
+        "Node old-1's": {"where a Node answered that is silent now": _also_ip("10.0.0.7")},
+        "never been asked": {"of a Node that was never asked": _also_ip("10.0.0.10")},
+        "is in a podCIDR of Node db-1": {"an address of db-1's pods": _also_ip("10.244.1.7")},
+        "which accepts any address": {
+            f"an address on {link} only": _also_ip(f"198.51.100.{number}")
+            for number, link in enumerate(VIRTUAL_LINKS, start=101)
+        },
+        "not on the machine of web-1": {"an address that nobody has": _also_ip("10.0.0.99")},
+    }
+    denied: dict[str, dict[str, Callable[[], bytes]]] = {
+        "db-2's own name": {"the name of db-2, which it does not attest": _also_dns("db-2")},
+        "is not attested by the machine of web-1": {
+            "any other name": _also_dns("vault.internal.example"),
+            "a name below its own": _also_dns("web-1.evil.example"),
+            "the first label of nothing attested": _also_dns("shared"),
+        },
+        "Node db-2's": {
+            "the address where db-2 answers": _also_ip("10.0.0.11"),
+            "that address alone": _asks(encode_ip("10.0.0.11")),
+        },
+    }
+    for reason, pems in waits.items():
+        yield from _cases("wait", reason, pems)
+    for reason, pems in denied.items():
+        yield from _cases("deny", reason, pems)
 
 
-def _forbidden_names() -> tuple[CsrCase, ...]:
-    bad, api_server = "is no host name", "is the API server's"
-    return (
-        *_cases(
-            "deny",
-            _also_dns,
-            "is a wildcard",
-            {
-                "a wildcard": "*.example.com",
-                "a wildcard for all": "*",
-                "a wildcard inside": "web-*.example.com",
-            },
-        ),
-        _case("deny", "kubernetes", _also_dns("kubernetes"), api_server),
-        _case("deny", "kubernetes.default.svc", _also_dns("kubernetes.default.svc"), api_server),
-        _case("deny", "Kubernetes in capitals", _also_dns("KUBERNETES.default"), api_server),
-        _case("deny", "kubernetes with a dot", _also_dns("kubernetes."), api_server),
-        _case(
-            "deny",
-            "the host name of the API server",
-            _also_dns("api.prod.example.com"),
-            "'api.prod.example.com' is in the certificate of an API server",
-        ),
-        _case("deny", "a control plane's full name", _also_dns("CP-1.example.com"), "API server"),
-        _case("deny", "a Service", _also_dns("webhook.kube-system.svc"), "is a Service's"),
-        *_cases(
-            "deny",
-            _also_dns,
-            "is a Service's",
-            {
-                "a Service by its full name": "a.b.svc.cluster.local",
-                "a Service in the cluster's domain": "metrics-server.kube-system.svc.corp.internal",
-                "a Service in capitals": "Metrics-Server.Kube-System.SVC.Corp.Internal",
-                "a pod of a StatefulSet": "db-0.db.prod.svc.corp.internal",
-                "a Service of several clusters": "db.prod.svc.clusterset.local",
-                "a pod": "10-244-1-7.default.pod",
-                "a pod in the default domain": "10-244-1-7.default.pod.cluster.local",
-            },
-        ),
-        _case("deny", "localhost", _also_dns("LocalHost"), "is every host's"),
-        _case("deny", "a trailing dot", _asks(encode_dns_name("web-1."), encode_ip("10.0.0.5")), bad),
-        *_cases(
-            "deny",
-            _also_dns,
-            bad,
-            {
-                "a leading dot": ".web-1",
-                "an empty label": "web-1..example.com",
-                "an empty name": "",
-                "a space": "web-1 ",
-                "a NUL": "web-1\0.evil.example",
-                "a line break": "web-1\nweb-1",
-                "a URL": "https://web-1",
-                "a port": "web-1:10250",
-                "300 characters": ".".join(["a" * 59] * 5),
-                "a label of 64": "a" * 64,
-            },
-        ),
-        *_cases(
-            "deny", _also_dns, bad, {"Unicode": "wéb-1", "Cyrillic that looks the same": "wеb-1"}, api=True
-        ),
-        _case("deny", "Punycode", _also_dns("xn--wb-1-bpa"), "is not attested"),
-        _case(
-            "deny",
-            "its address as a name",
-            _asks(encode_dns_name("web-1"), encode_dns_name("10.0.0.5")),
-            "is an address",
-        ),
-        _case("deny", "an IPv6 address as a name", _also_dns("fd00:7::5"), bad),
-        _case("deny", "an address in two numbers", _also_dns("10.5"), "is an address"),
-        _case("deny", "an address in hexadecimal", _also_dns("0x0a000005"), "is an address"),
-    )
+def _forbidden_names() -> Iterator[CsrCase]:
+    bad = "is no host name"
+    names = {
+        "is a wildcard": {
+            "a wildcard": "*.example.com",
+            "a wildcard for all": "*",
+            "a wildcard inside": "web-*.example.com",
+        },
+        "is the API server's": {
+            "kubernetes": "kubernetes",
+            "kubernetes.default.svc": "kubernetes.default.svc",
+            "Kubernetes in capitals": "KUBERNETES.default",
+            "kubernetes with a dot": "kubernetes.",
+        },
+        "'api.prod.example.com' is in the certificate of an API server": {
+            "the host name of the API server": "api.prod.example.com",
+        },
+        "API server": {"a control plane's full name": "CP-1.example.com"},
+        "is a Service's": {
+            "a Service": "webhook.kube-system.svc",
+            "a Service by its full name": "a.b.svc.cluster.local",
+            "a Service in the cluster's domain": "metrics-server.kube-system.svc.corp.internal",
+            "a Service in capitals": "Metrics-Server.Kube-System.SVC.Corp.Internal",
+            "a pod of a StatefulSet": "db-0.db.prod.svc.corp.internal",
+            "a Service of several clusters": "db.prod.svc.clusterset.local",
+            "a pod": "10-244-1-7.default.pod",
+            "a pod in the default domain": "10-244-1-7.default.pod.cluster.local",
+        },
+        "is every host's": {"localhost": "LocalHost"},
+        bad: {
+            "a leading dot": ".web-1",
+            "an empty label": "web-1..example.com",
+            "an empty name": "",
+            "a space": "web-1 ",
+            "a NUL": "web-1\0.evil.example",
+            "a line break": "web-1\nweb-1",
+            "a URL": "https://web-1",
+            "a port": "web-1:10250",
+            "300 characters": ".".join(["a" * 59] * 5),
+            "a label of 64": "a" * 64,
+            "an IPv6 address as a name": "fd00:7::5",
+        },
+        "is not attested": {"Punycode": "xn--wb-1-bpa"},
+        "is an address": {
+            "an address in two numbers": "10.5",
+            "an address in hexadecimal": "0x0a000005",
+        },
+    }
+    for reason, values in names.items():
+        yield from _cases("deny", reason, {name: _also_dns(value) for name, value in values.items()})
+    foreign = {"Unicode": _also_dns("wéb-1"), "Cyrillic that looks the same": _also_dns("wеb-1")}
+    yield from _cases("deny", bad, foreign, api=True)
+    dotted = _asks(encode_dns_name("web-1."), encode_ip("10.0.0.5"))
+    yield from _cases("deny", bad, {"a trailing dot": dotted})
+    address = _asks(encode_dns_name("web-1"), encode_dns_name("10.0.0.5"))
+    yield from _cases("deny", "is an address", {"its address as a name": address})
 
 
-def _forbidden_addresses() -> tuple[CsrCase, ...]:
-    unreachable, odd = "not a unicast address that others can reach", "network"
-    return (
-        _case("deny", "IPv4 inside IPv6", _also_ip("::ffff:10.0.0.5"), "is IPv4-mapped"),
-        _case("deny", "db-2 inside IPv6", _also_ip("::ffff:10.0.0.11"), "is IPv4-mapped"),
-        *_cases(
-            "deny",
-            _also_ip,
-            unreachable,
-            {
-                "loopback": "127.0.0.1",
-                "IPv6 loopback": "::1",
-                "link-local": "169.254.7.7",
-                "IPv6 link-local": "fe80::5",
-                "multicast": "224.0.0.1",
-                "unspecified": "0.0.0.0",
-                "IPv6 unspecified": "::",
-                "broadcast": "255.255.255.255",
-            },
-        ),
-        _case("deny", "the address of a Service", _also_ip("10.96.0.1"), "10.96.0.1 is a Service's"),
-        _case("deny", "a network", _also_ip(b"\x0a\0\0\0\xff\0\0\0"), odd, api=True),
-        _case("deny", "three bytes", _also_ip(b"\x0a\0\0"), "can be read", api=True),
-        _case("deny", "no bytes", _also_ip(b""), "can be read", api=True),
-    )
+def _forbidden_addresses() -> Iterator[CsrCase]:
+    addresses = {
+        "is IPv4-mapped": {"IPv4 inside IPv6": "::ffff:10.0.0.5", "db-2 inside IPv6": "::ffff:10.0.0.11"},
+        "not a unicast address that others can reach": {
+            "loopback": "127.0.0.1",
+            "IPv6 loopback": "::1",
+            "link-local": "169.254.7.7",
+            "IPv6 link-local": "fe80::5",
+            "multicast": "224.0.0.1",
+            "unspecified": "0.0.0.0",
+            "IPv6 unspecified": "::",
+            "broadcast": "255.255.255.255",
+        },
+        "10.96.0.1 is a Service's": {"the address of a Service": "10.96.0.1"},
+    }
+    for reason, values in addresses.items():
+        yield from _cases("deny", reason, {name: _also_ip(value) for name, value in values.items()})
+    yield from _cases("deny", "network", {"a network": _also_ip(b"\x0a\0\0\0\xff\0\0\0")}, api=True)
+    odd = {"three bytes": _also_ip(b"\x0a\0\0"), "no bytes": _also_ip(b"")}
+    yield from _cases("deny", "can be read", odd, api=True)
 
 
-def _api_servers_addresses() -> tuple[CsrCase, ...]:
+def _api_servers_addresses() -> Iterator[CsrCase]:
     """Which web-1 attests."""
     why = "is in the certificate of an API server, is no node IP at which the machine of web-1 answered"
-    return (
-        _case("wait", "the address of an API server", _also_ip("10.255.0.1"), why),
-        _case("wait", "the virtual IP of the API server", _also_ip("10.255.0.10"), why),
-    )
+    pems = {
+        "the address of an API server": _also_ip("10.255.0.1"),
+        "the virtual IP of the API server": _also_ip("10.255.0.10"),
+    }
+    yield from _cases("wait", why, pems)
 
 
-def _other_kinds() -> tuple[CsrCase, ...]:
-    upn = "1.3.6.1.4.1.311.20.2.3"
-    return (
-        _case(
-            "deny",
-            "an e-mail address",
-            _asks(*OWN, encode_email("root@example.com")),
-            "e-mail 'root@example.com'",
-        ),
-        _case(
-            "deny", "a URI", _asks(*OWN, encode_uri("spiffe://cluster/ns/x")), "URI 'spiffe://cluster/ns/x'"
-        ),
-        _case("deny", "a directory name", _asks(*OWN, encode_directory_name((CN_OF_WEB,))), "directory name"),
-        _case(
-            "deny",
-            "another kind of name",
-            _asks(*OWN, encode_other_name(upn, "admin@example.com")),
-            "other name",
-        ),
-        _case("deny", "a registered id", _asks(*OWN, encode_registered_id("1.2.3.4")), "registered id"),
-        _case("deny", "an X.400 address", _asks(*OWN, encode_tlv(0xA3)), "can be read"),
-        _case("deny", "only an e-mail address", _asks(encode_email("root@example.com")), "e-mail"),
-        _case("deny", "nothing", _asks(), "asks for no DNS name and no IP address"),
-        _case(
-            "deny", "an empty list", _fields(extensions=(encode_alternative_names(),)), "asks for no DNS name"
-        ),
-    )
+def _other_kinds() -> Iterator[CsrCase]:
+    mail, uri = encode_email("root@example.com"), encode_uri("spiffe://cluster/ns/x")
+    upn = encode_other_name("1.3.6.1.4.1.311.20.2.3", "admin@example.com")
+    kinds = {
+        "e-mail 'root@example.com'": {"an e-mail address": _asks(*OWN, mail)},
+        "URI 'spiffe://cluster/ns/x'": {"a URI": _asks(*OWN, uri)},
+        "directory name": {"a directory name": _asks(*OWN, encode_directory_name((CN_OF_WEB,)))},
+        "other name": {"another kind of name": _asks(*OWN, upn)},
+        "registered id": {"a registered id": _asks(*OWN, encode_registered_id("1.2.3.4"))},
+        "can be read": {"an X.400 address": _asks(*OWN, encode_tlv(0xA3))},
+        "e-mail": {"only an e-mail address": _asks(mail)},
+        "asks for no DNS name and no IP address": {"nothing": _asks()},
+        "asks for no DNS name": {"an empty list": _fields(extensions=(encode_alternative_names(),))},
+    }
+    for reason, pems in kinds.items():
+        yield from _cases("deny", reason, pems)
 
 
-def _many() -> tuple[CsrCase, ...]:
+def _many() -> Iterator[CsrCase]:
     names = tuple(encode_dns_name(f"n{number}.example.com") for number in range(101))
     addresses = tuple(encode_ip(f"10.{number // 250}.{number % 250}.5") for number in range(3900))
-    return (
-        _case("deny", "101 names", _asks(*names), "101 names and addresses, more than 100"),
-        _case("deny", "its own name 101 times", _asks(*[encode_dns_name("web-1")] * 101), "more than 100"),
-        _case("deny", "3900 addresses", _asks(*addresses), "3900 names and addresses"),
-        _case("deny", "more than 32 kB", _asks(*addresses, *addresses), "than 32768"),
-    )
+    many = {
+        "101 names and addresses, more than 100": {"101 names": _asks(*names)},
+        "more than 100": {"its own name 101 times": _asks(*[encode_dns_name("web-1")] * 101)},
+        "3900 names and addresses": {"3900 addresses": _asks(*addresses)},
+        "than 32768": {"more than 32 kB": _asks(*addresses, *addresses)},
+    }
+    for reason, pems in many.items():
+        yield from _cases("deny", reason, pems)
 
 
-def _subjects() -> tuple[CsrCase, ...]:
-    name, org, more = "its common name is", "its organization is", "more than a common name"
-    return (
-        _case("deny", "db-1 by common name", _named("system:node:db-1"), name, api=True),
-        _case("deny", "no common name", _subject((IN_NODES,)), name, api=True),
-        _case("deny", "an admin by common name", _named("kubernetes-admin"), name, api=True),
-        _case(
-            "deny", "two common names", _subject((IN_NODES,), ((CN, "system:node:db-1"),), (CN_OF_WEB,)), name
-        ),
-        _case("deny", "the same common name twice", _subject((IN_NODES,), (CN_OF_WEB,), (CN_OF_WEB,)), name),
-        _case("deny", "a common name in capitals", _named("system:node:WEB-1"), name, api=True),
-        _case("deny", "no organization", _subject((CN_OF_WEB,)), org),
-        _case("deny", "masters", _subject(((ORGANIZATION, "system:masters"),), (CN_OF_WEB,)), org),
-        _case(
-            "deny",
-            "nodes and masters",
-            _subject((IN_NODES,), ((ORGANIZATION, "system:masters"),), (CN_OF_WEB,)),
-            org,
-        ),
-        _case("deny", "several values", _subject((IN_NODES, CN_OF_WEB)), "several values"),
-        _case(
-            "deny",
-            "nodes and masters in one",
-            _subject((IN_NODES, (ORGANIZATION, "system:masters")), (CN_OF_WEB,)),
-            "several",
-        ),
-        _case(
-            "deny",
-            "a unit",
-            _subject((IN_NODES,), ((UNIT, "x"),), (CN_OF_WEB,)),
-            f"{more} and an organization: 2",
-        ),
-        _case("deny", "a country", _subject(((COUNTRY, "DE"),), (IN_NODES,), (CN_OF_WEB,)), more),
-        _case("deny", "a serial number", _subject((IN_NODES,), (CN_OF_WEB,), ((SERIAL, "7"),)), more),
-        _case("deny", "an e-mail in it", _subject((IN_NODES,), (CN_OF_WEB,), ((EMAIL, "a@b"),)), more),
-        _case("deny", "nobody", _subject(), name, api=True),
-        _case("deny", "no text", _subject((IN_NODES,), (CN_OF_WEB,), tag=0x02), "can be read", api=True),
-    )
+def _subjects() -> Iterator[CsrCase]:
+    name, org, masters = "its common name is", "its organization is", (ORGANIZATION, "system:masters")
+    more, several = "more than a common name", "several values"
+    subjects = {
+        name: {
+            "two common names": _subject((IN_NODES,), ((CN, "system:node:db-1"),), (CN_OF_WEB,)),
+            "the same common name twice": _subject((IN_NODES,), (CN_OF_WEB,), (CN_OF_WEB,)),
+        },
+        org: {
+            "no organization": _subject((CN_OF_WEB,)),
+            "masters": _subject((masters,), (CN_OF_WEB,)),
+            "nodes and masters": _subject((IN_NODES,), (masters,), (CN_OF_WEB,)),
+        },
+        several: {"several values": _subject((IN_NODES, CN_OF_WEB))},
+        "several": {"nodes and masters in one": _subject((IN_NODES, masters), (CN_OF_WEB,))},
+        f"{more} and an organization: 2": {"a unit": _subject((IN_NODES,), ((UNIT, "x"),), (CN_OF_WEB,))},
+        more: {
+            "a country": _subject(((COUNTRY, "DE"),), (IN_NODES,), (CN_OF_WEB,)),
+            "a serial number": _subject((IN_NODES,), (CN_OF_WEB,), ((SERIAL, "7"),)),
+            "an e-mail in it": _subject((IN_NODES,), (CN_OF_WEB,), ((EMAIL, "a@b"),)),
+        },
+    }
+    for reason, pems in subjects.items():
+        yield from _cases("deny", reason, pems)
+    others = {
+        "db-1 by common name": _named("system:node:db-1"),
+        "no common name": _subject((IN_NODES,)),
+        "an admin by common name": _named("kubernetes-admin"),
+        "a common name in capitals": _named("system:node:WEB-1"),
+        "nobody": _subject(),
+    }
+    yield from _cases("deny", name, others, api=True)
+    no_text = {"no text": _subject((IN_NODES,), (CN_OF_WEB,), tag=0x02)}
+    yield from _cases("deny", "can be read", no_text, api=True)
 
 
-def _keys() -> tuple[CsrCase, ...]:
-    curve, own = "its key is on curve", RequestFields(sans=OWN)
-    unsigned = "its signature is not by the key in it"
-    huge = 2**16383 + 12345
-    return (
-        _case("deny", "RSA 1024", _fields(key="RSA 1024"), "has 1024 bits"),
-        _case(
-            "deny",
-            "RSA 16384",
-            lambda: encode_pem(encode_unsigned_request(encode_rsa_key(huge, 65537), own)),
-            "RSA",
-            api=True,
-        ),
-        _case(
-            "deny",
-            "an RSA exponent as long as its modulus",
-            lambda: encode_pem(encode_unsigned_request(encode_rsa_key(2**4095 + 12345, 2**4095 + 1), own)),
-            "exponent",
-            api=True,
-        ),
-        _case("deny", "P-192", _fields(key="P-192"), curve, api=True),
-        _case("deny", "P-224", _fields(key="P-224"), curve),
-        _case("deny", "secp256k1", _fields(key="secp256k1"), curve, api=True),
-        _case("deny", "DSA", _fields(key="DSA"), "its key is of algorithm", api=True),
-        _case("deny", "Ed448", _fields(key="Ed448"), "its key is of algorithm", api=True),
-        _case("deny", "signed by another key", _fields(foreign_signature=True), unsigned, api=True),
-        _case(
-            "deny",
-            "an RSA request signed by another",
-            _fields(key="RSA 2048", foreign_signature=True),
-            unsigned,
-            api=True,
-        ),
-        _case("deny", "signed otherwise than it says", _fields(signed_as="RSA"), unsigned, api=True),
-        _case(
-            "deny", "signed with MD5, it says", _fields(key="RSA 2048", signed_as="MD5"), unsigned, api=True
-        ),
-        _case(
-            "deny",
-            "the last byte of the signature",
-            _der(lambda der: der[:-1] + bytes([der[-1] ^ 1])),
-            unsigned,
-            api=True,
-        ),
-    )
+def _keys() -> Iterator[CsrCase]:
+    own, curve = RequestFields(sans=OWN), "its key is on curve"
+    huge, long = encode_rsa_key(2**16383 + 12345, 65537), encode_rsa_key(2**4095 + 12345, 2**4095 + 1)
+    yield from _cases("deny", "has 1024 bits", {"RSA 1024": _fields(key="RSA 1024")})
+    yield from _cases("deny", curve, {"P-224": _fields(key="P-224")})
+    keys = {
+        "RSA": {"RSA 16384": lambda: encode_pem(encode_unsigned_request(huge, own))},
+        "exponent": {
+            "an RSA exponent as long as its modulus": lambda: encode_pem(encode_unsigned_request(long, own)),
+        },
+        curve: {"P-192": _fields(key="P-192"), "secp256k1": _fields(key="secp256k1")},
+        "its key is of algorithm": {"DSA": _fields(key="DSA"), "Ed448": _fields(key="Ed448")},
+        "its signature is not by the key in it": {
+            "signed by another key": _fields(foreign_signature=True),
+            "an RSA request signed by another": _fields(key="RSA 2048", foreign_signature=True),
+            "signed otherwise than it says": _fields(signed_as="RSA"),
+            "signed with MD5, it says": _fields(key="RSA 2048", signed_as="MD5"),
+            "the last byte of the signature": _der(lambda der: der[:-1] + bytes([der[-1] ^ 1])),
+        },
+    }
+    for reason, pems in keys.items():
+        yield from _cases("deny", reason, pems, api=True)
 
 
-def _odd_der() -> tuple[CsrCase, ...]:
-    names, theirs = (
-        encode_alternative_names(*OWN),
-        encode_alternative_names(encode_dns_name("db-1"), encode_ip("10.0.0.9")),
-    )
+def _odd_der() -> Iterator[CsrCase]:
+    names = encode_alternative_names(*OWN)
+    theirs = encode_alternative_names(encode_dns_name("db-1"), encode_ip("10.0.0.9"))
     ca = encode_extension(BASIC_CONSTRAINTS, encode_sequence(encode_tlv(0x01, b"\xff")), critical=True)
     client = encode_extension(EXT_KEY_USAGE, encode_sequence(encode_oid("1.3.6.1.5.5.7.3.2")))
     usage = encode_extension(KEY_USAGE, b"\x03\x02\x02\x04")
-    own, odd = encode_extensions(EXTENSION_REQUEST, names), "it has an attribute"
-    return (
-        _case("deny", "two lists of names", _fields(extensions=(names, theirs)), "Duplicate", api=True),
-        _case("deny", "the same list twice", _fields(extensions=(names, names)), "Duplicate", api=True),
-        _case(
-            "deny",
-            "two attributes of extensions",
-            _fields(attributes=(own, encode_extensions(EXTENSION_REQUEST, theirs))),
-            "more than once",
-            api=True,
-        ),
-        _case(
-            "deny",
-            "attributes out of order",
-            _fields(
-                attributes=(encode_attribute(CHALLENGE_PASSWORD, encode_tlv(UTF8, b"x" * 200)), own),
-                sort_attributes=False,
-            ),
-            "can be read",
-        ),
-        _case(
-            "deny",
-            "two values in the attribute",
-            _fields(
-                attributes=(
-                    encode_attribute(EXTENSION_REQUEST, encode_sequence(names), encode_sequence(theirs)),
-                )
-            ),
-            "can be read",
-        ),
-        _case(
-            "deny",
-            "Microsoft's attribute for its own, the standard one for others",
-            _fields(
-                attributes=(
-                    encode_extensions(MS_EXTENSION_REQUEST, names),
-                    encode_extensions(EXTENSION_REQUEST, theirs),
-                )
-            ),
-            odd,
-        ),
-        _case(
-            "deny",
-            "Microsoft's attribute",
-            _fields(attributes=(encode_extensions(MS_EXTENSION_REQUEST, names),)),
-            odd,
-        ),
-        _case(
-            "deny",
-            "a challenge password",
-            _fields(attributes=(encode_attribute(CHALLENGE_PASSWORD, encode_tlv(UTF8, b"secret")), own)),
-            odd,
-        ),
-        _case(
-            "deny",
-            "to be an authority",
-            _fields(extensions=(names, ca)),
-            f"asks for extension {BASIC_CONSTRAINTS}",
-        ),
-        _case(
-            "deny",
-            "to be a client",
-            _fields(extensions=(names, client)),
-            f"asks for extension {EXT_KEY_USAGE}",
-        ),
-        _case(
-            "deny",
-            "to sign certificates",
-            _fields(extensions=(names, usage)),
-            f"asks for extension {KEY_USAGE}",
-        ),
-        _case(
-            "deny",
-            "an extension of no kind",
-            _fields(extensions=(names, encode_extension("1.2.3.4.5", b"x"))),
-            "1.2.3.4.5",
-        ),
-        _case(
-            "deny",
-            "names that are none",
-            _fields(extensions=(encode_extension("2.5.29.17", b"\x04\x01x"),)),
-            "can be read",
-            api=True,
-        ),
-        _case("deny", "another version", _fields(version=1), "InvalidVersion"),
-        _case("deny", "bytes behind it", _fields(trailing=b"\0\0"), "can be read", api=True),
-        _case("deny", "half of it", _der(lambda der: der[: len(der) // 2]), "can be read", api=True),
-        _case("deny", "no DER", lambda: encode_pem(b"garbage " * 40), "can be read", api=True),
-        _case("deny", "DER of no length", lambda: encode_pem(b"\x30\x80\0\0"), "can be read", api=True),
-        _case(
-            "deny",
-            "DER of a huge length",
-            lambda: encode_pem(b"\x30\x84\xff\xff\xff\xff"),
-            "can be read",
-            api=True,
-        ),
-        _case("deny", "DER 5000 deep", lambda: encode_pem(b"\x30\x80" * 5000), "can be read", api=True),
+    own, of_others = (encode_extensions(EXTENSION_REQUEST, each) for each in (names, theirs))
+    microsofts = encode_extensions(MS_EXTENSION_REQUEST, names)
+    password, long_password = (
+        encode_attribute(CHALLENGE_PASSWORD, encode_tlv(UTF8, text)) for text in (b"secret", b"x" * 200)
     )
+    two_values = encode_attribute(EXTENSION_REQUEST, encode_sequence(names), encode_sequence(theirs))
+    unreadable = "can be read"
+    odd = {
+        unreadable: {
+            "attributes out of order": _fields(attributes=(long_password, own), sort_attributes=False),
+            "two values in the attribute": _fields(attributes=(two_values,)),
+        },
+        "it has an attribute": {
+            "Microsoft's attribute for its own, the standard one for others": _fields(
+                attributes=(microsofts, of_others)
+            ),
+            "Microsoft's attribute": _fields(attributes=(microsofts,)),
+            "a challenge password": _fields(attributes=(password, own)),
+        },
+        f"asks for extension {BASIC_CONSTRAINTS}": {"to be an authority": _fields(extensions=(names, ca))},
+        f"asks for extension {EXT_KEY_USAGE}": {"to be a client": _fields(extensions=(names, client))},
+        f"asks for extension {KEY_USAGE}": {"to sign certificates": _fields(extensions=(names, usage))},
+        "1.2.3.4.5": {
+            "an extension of no kind": _fields(extensions=(names, encode_extension("1.2.3.4.5", b"x"))),
+        },
+        "InvalidVersion": {"another version": _fields(version=1)},
+    }
+    refused = {
+        "Duplicate": {
+            "two lists of names": _fields(extensions=(names, theirs)),
+            "the same list twice": _fields(extensions=(names, names)),
+        },
+        "more than once": {"two attributes of extensions": _fields(attributes=(own, of_others))},
+        unreadable: {
+            "names that are none": _fields(extensions=(encode_extension("2.5.29.17", b"\x04\x01x"),)),
+            "bytes behind it": _fields(trailing=b"\0\0"),
+            "half of it": _der(lambda der: der[: len(der) // 2]),
+            "no DER": lambda: encode_pem(b"garbage " * 40),
+            "DER of no length": lambda: encode_pem(b"\x30\x80\0\0"),
+            "DER of a huge length": lambda: encode_pem(b"\x30\x84\xff\xff\xff\xff"),
+            "DER 5000 deep": lambda: encode_pem(b"\x30\x80" * 5000),
+        },
+    }
+    for reason, pems in odd.items():
+        yield from _cases("deny", reason, pems)
+    for reason, pems in refused.items():
+        yield from _cases("deny", reason, pems, api=True)
 
 
-def _odd_pem() -> tuple[CsrCase, ...]:
+def _odd_pem() -> Iterator[CsrCase]:
     one = "not exactly one PEM block"
 
     def second() -> bytes:
         return encode_pem(RequestFields(sans=(encode_dns_name("db-1"), encode_ip("10.0.0.9"))).sign())
 
-    return (
-        _case("deny", "nothing at all", lambda: b"", "it is empty", api=True),
-        _case("deny", "no PEM", lambda: b"please", one, api=True),
-        _case("deny", "DER without PEM", lambda: RequestFields(sans=OWN).sign(), one, api=True),
-        _case("deny", "a certificate's label", _labelled("CERTIFICATE"), one, api=True),
-        _case("deny", "the old label", _labelled("NEW CERTIFICATE REQUEST"), one, api=True),
-        _case(
-            "deny",
-            "another request behind it",
-            lambda: encode_pem(RequestFields(sans=OWN).sign()) + second(),
-            one,
-        ),
-        _case(
-            "deny",
-            "another request before it",
-            lambda: second() + encode_pem(RequestFields(sans=OWN).sign()),
-            one,
-        ),
-        _case("deny", "words before it", _pem(lambda pem: b"my request\n" + pem), one),
-        _case("deny", "words behind it", _pem(lambda pem: pem + b"thank you\n"), one),
-        _case("deny", "a header", _pem(lambda pem: pem.replace(b"-----\n", b"-----\nName: x\n\n", 1)), one),
-        _case("deny", "a broken block before it", _pem(lambda pem: pem[:80] + b"\n" + pem), one),
-        _case("deny", "no base64", _pem(lambda pem: pem.replace(b"\nMII", b"\n!!!", 1)), one, api=True),
-        _case(
-            "deny",
-            "padding in the middle",
-            _pem(lambda pem: pem.replace(b"\nMII", b"\nM==", 1)),
-            "can be read",
-            api=True,
-        ),
-        _case("deny", "no end", _pem(lambda pem: pem.split(b"-----END")[0]), one, api=True),
-        _case("deny", "bytes that are no text", lambda: bytes(range(256)) * 8, one, api=True),
-    )
+    pems = {
+        "another request behind it": _pem(lambda pem: pem + second()),
+        "another request before it": _pem(lambda pem: second() + pem),
+        "words before it": _pem(lambda pem: b"my request\n" + pem),
+        "words behind it": _pem(lambda pem: pem + b"thank you\n"),
+        "a header": _pem(lambda pem: pem.replace(b"-----\n", b"-----\nName: x\n\n", 1)),
+        "a broken block before it": _pem(lambda pem: pem[:80] + b"\n" + pem),
+    }
+    refused = {
+        "no PEM": lambda: b"please",
+        "DER without PEM": lambda: RequestFields(sans=OWN).sign(),
+        "a certificate's label": _labelled("CERTIFICATE"),
+        "the old label": _labelled("NEW CERTIFICATE REQUEST"),
+        "no base64": _pem(lambda pem: pem.replace(b"\nMII", b"\n!!!", 1)),
+        "no end": _pem(lambda pem: pem.split(b"-----END")[0]),
+        "bytes that are no text": lambda: bytes(range(256)) * 8,
+    }
+    yield from _cases("deny", one, pems)
+    yield from _cases("deny", one, refused, api=True)
+    yield from _cases("deny", "it is empty", {"nothing at all": lambda: b""}, api=True)
+    padded = _pem(lambda pem: pem.replace(b"\nMII", b"\nM==", 1))
+    yield from _cases("deny", "can be read", {"padding in the middle": padded}, api=True)
 
 
-def _who_and_what_for() -> tuple[CsrCase, ...]:
-    ask, lack, have = _asks(*OWN), "its usages lack", "its usages have"
-    return (
-        _case("deny", "no digital signature", ask, lack, usages=("server auth",)),
-        _case("deny", "for a client", ask, lack, usages=("digital signature", "client auth")),
-        _case("deny", "for a server and a client", ask, have, usages=(*SERVING, "client auth")),
-        _case("deny", "to sign certificates, by usage", ask, have, usages=(*SERVING, "cert sign")),
-        _case("deny", "for any use", ask, lack, usages=("any",)),
-        _case("deny", "for nothing", ask, lack, usages=(), api=True),
-        _case("deny", "a use that is none", ask, have, usages=(*SERVING, "everything"), api=True),
-        _case("deny", "too short a time", ask, "is less than 3600", expiration_seconds=600),
-        _case("deny", "too long a time", ask, "is more than 2592000", expiration_seconds=2**31 - 1),
-        _case("deny", "a time below zero", ask, "is less than 3600", expiration_seconds=-1, api=True),
-        _case(
-            "ignore",
-            "nobody of the nodes",
-            ask,
-            "is not in group",
-            groups=("system:authenticated",),
-            api=None,
-        ),
-        _case(
-            "ignore", "a group that looks alike", ask, "is not in group", groups=("system:node",), api=None
-        ),
-        _case("ignore", "a user that is no node", ask, "not ours", username="jane", api=None),
-        _case("ignore", "a node without a name", ask, "not ours", username="system:node:", api=None),
-        _case(
-            "ignore", "a node in capitals", ask, "no possible Node", username="system:node:Web-1", api=None
-        ),
-        _case(
-            "ignore", "a node with a line break", ask, "no possible", username="system:node:a\nb", api=None
-        ),
-        _case("deny", "as db-1", ask, "its common name is", username="system:node:db-1", api=None),
-        _case(
-            "ignore",
-            "for a client of the API server",
-            ask,
-            "not ours",
-            signer="kubernetes.io/kube-apiserver-client",
-        ),
-        _case("ignore", "of another signer", ask, "not ours", signer="example.com/serving"),
-    )
+def _who_and_what_for() -> Iterator[CsrCase]:
+    case = partial(_case, pem=_asks(*OWN))
+    lack, have, short = "its usages lack", "its usages have", "is less than 3600"
+    yield case("deny", "no digital signature", lack, usages=("server auth",))
+    yield case("deny", "for a client", lack, usages=("digital signature", "client auth"))
+    yield case("deny", "for a server and a client", have, usages=(*SERVING, "client auth"))
+    yield case("deny", "to sign certificates, by usage", have, usages=(*SERVING, "cert sign"))
+    yield case("deny", "for any use", lack, usages=("any",))
+    yield case("deny", "for nothing", lack, usages=(), api=True)
+    yield case("deny", "a use that is none", have, usages=(*SERVING, "everything"), api=True)
+    yield case("deny", "too short a time", short, expiration_seconds=600)
+    yield case("deny", "too long a time", "is more than 2592000", expiration_seconds=2**31 - 1)
+    yield case("deny", "a time below zero", short, expiration_seconds=-1, api=True)
+    yield case("deny", "as db-1", "its common name is", username="system:node:db-1", api=None)
+    ignored = partial(case, "ignore", api=None)
+    yield ignored("nobody of the nodes", "is not in group", groups=("system:authenticated",))
+    yield ignored("a group that looks alike", "is not in group", groups=("system:node",))
+    yield ignored("a user that is no node", "not ours", username="jane")
+    yield ignored("a node without a name", "not ours", username="system:node:")
+    yield ignored("a node in capitals", "no possible Node", username="system:node:Web-1")
+    yield ignored("a node with a line break", "no possible", username="system:node:a\nb")
+    client = "kubernetes.io/kube-apiserver-client"
+    yield case("ignore", "for a client of the API server", "not ours", signer=client)
+    yield case("ignore", "of another signer", "not ours", signer="example.com/serving")
 
 
 CASES: tuple[CsrCase, ...] = (
