@@ -102,17 +102,6 @@ async def test_no_block_is_in_a_range_that_was_added_and_none_is_given_while_ran
         assert given == {"web-1": ("10.244.2.0/24",)}
 
 
-async def test_a_node_that_has_pod_cidrs_keeps_them_and_nobody_else_gets_them(flow: IpamFlow):
-    own = ("10.244.0.0/24", "fd00:10:244::/80")
-    await flow.join_nodes(1, pod_cidrs=own)
-    async with flow.run_ipam():
-        await flow.join_nodes(2, 3)
-        given = await flow.wait_for_pod_cidrs(1, 2, 3)
-    assert given["web-1"] == own
-    assert_disjoint(given)
-    assert "web-1" not in flow.kube.patched
-
-
 async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left(flow: IpamFlow):
     await flow.join_nodes(1, pod_cidrs=("10.244.0.0/16",))
     pool = ("10.244.0.0/16",)
@@ -165,21 +154,6 @@ async def test_nothing_is_given_before_somebody_leads_and_then_at_once(flow: Ipa
         assert flow.kube.page_writes == 0
         await flow.publish_leading()
         await flow.wait_for_pod_cidrs(1)
-
-
-async def test_nothing_is_given_while_the_networks_of_services_are_unknown(tmp_path: Path):
-    pods = ("10.244.0.0/16",)
-    async with (
-        IpamFlow.open("memory", tmp_path, networks=False) as flow,
-        flow.run_ipam(ready=False, cluster_cidr=pods) as service,
-    ):
-        await flow.join_nodes(1)
-        told = await flow.wait_for_decision("web-1", "waiting")
-        assert "service networks are not known yet" in told.reason
-        assert told.reason in service.problems()
-        assert flow.kube.page_writes == 0
-        await flow.publish_networks()
-        assert (await flow.wait_for_pod_cidrs(1, seconds=SOON))["web-1"] == ("10.244.0.0/24",)
 
 
 async def test_a_node_of_whose_machine_nothing_is_known_waits_and_one_known_from_before_does_not(
@@ -421,21 +395,6 @@ async def test_a_repeated_write_that_fails_is_tried_again_only_after_a_while(flo
         assert len(service._waiting_nodes._queue) == 0
 
 
-async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):
-    async with IpamFlow.open("nats", tmp_path) as flow, flow.run_ipam() as service:
-        await flow.join_nodes(1, 2)
-        before = await flow.wait_for_pod_cidrs(1, 2)
-        await flow.wipe()
-        await wait_until_led(service, flow.bus)
-        for number in (1, 2):
-            node = flow.kube.node(f"web-{number}")
-            await flow.enrich(node, make_numbered_facts(number))
-        await flow.join_nodes(3)
-        given = await flow.wait_for_pod_cidrs(1, 2, 3)
-    assert_disjoint(given)
-    assert before.items() <= given.items()
-
-
 def secondary(number: int, address: str) -> MachineFacts:
     """Facts of a machine with one more address, which its Node does not have."""
     facts = make_numbered_facts(number)
@@ -469,18 +428,6 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
     assert_disjoint(given)
     assert given["web-3"][0] == "10.244.4.0/24"  # two were given, two hold addresses
     assert flow.kube.list_event_reasons("web-3") == []
-
-
-async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_waited_for_anew(flow: IpamFlow):
-    async with flow.run_ipam() as service:
-        await flow.join_nodes(1)
-        await flow.wait_for_pod_cidrs(1)
-        service._flow.cache.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=0))
-        service._flow.cache.finish_replay()
-        await flow.publish_node(flow.kube.node("web-1"))
-        await flow.publish_snapshot()
-        waits = ("waits for metadata's first report on 1 machine, such as web-1",)
-        await wait_until(lambda: service.problems() == waits, "waited for")
 
 
 async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(flow: IpamFlow):

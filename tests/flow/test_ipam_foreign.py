@@ -53,21 +53,6 @@ async def test_what_a_foreign_node_carries_is_neither_claimed_nor_given_to_anybo
     assert "uid-1" not in str(page.data)
 
 
-async def test_odd_pod_cidrs_of_a_foreign_node_are_told_to_nobody(flow: IpamFlow):
-    clock = ManualClock()
-    await flow.join_nodes(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
-    await flow.join_nodes(2, labels=THEIRS, pod_cidrs=("10.244.0.0/16",))  # overlaps the first one's
-    await flow.join_nodes(3, labels=OURS, pod_cidrs=("10.245.0.0/24",))
-    async with flow.run_ipam(clock=clock, **by(TEAM_A)):
-        await flow.advance_time(clock, 400.0, "nodes")
-        await wait_until(lambda: flow.kube.page_writes > 0, "what ours carries is taken over")
-    assert flow.kube.events == []
-    assert flow.kube.patched == []
-    assert "uid-3" in str(flow.kube.pages)
-    assert "uid-1" not in str(flow.kube.pages)
-    assert "uid-2" not in str(flow.kube.pages)
-
-
 async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(flow: IpamFlow):
     async with flow.run_ipam(**by(TALOS_ONLY)):
         await flow.join_nodes(1, 2)

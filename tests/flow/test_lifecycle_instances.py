@@ -10,7 +10,7 @@ from libs.common.contract.instances import InstanceWitness, read_instance_record
 from libs.common.contract.node import Node
 from tests.bus_actors import wait_for_value, wait_until
 from tests.bus_server import make_flow_fixtures
-from tests.instance_reports import ANCHOR, BY_ANCHOR, PROVIDER_ID, make_exists, make_gone, make_unknown
+from tests.instance_reports import ANCHOR, BY_ANCHOR, PROVIDER_ID, make_exists, make_gone
 from tests.lifecycle_actors import OWN_UUID, LifecycleFlow, make_answering
 
 flow, any_flow = make_flow_fixtures(LifecycleFlow.open)
@@ -133,14 +133,3 @@ async def test_a_report_under_the_subject_of_another_account_is_dropped(flow: Li
         forged = msgspec.structs.replace(message, subject="talosccm.v1.cloud.other.instance.web-1")
         service._cloud_follower.apply(forged)
         assert service._node_index.build_case(node, flow.clock()).instances == {"prod": view}
-
-
-async def test_unknown_reports_and_silence_delete_nothing(flow: LifecycleFlow):
-    async with flow.run_lifecycle():
-        node = await add_recorded_node(flow)
-        await publish_gone(flow, node)
-        await publish_gone(flow, node)
-        await report(flow, make_unknown, node)
-        await publish_gone(flow, node)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3")
-        assert await flow.get_node("web-1") is not None

@@ -103,15 +103,6 @@ def test_a_node_that_comes_again_costs_one_read_of_the_pages(cluster):
     assert cluster.asked == ["list pages"]
 
 
-def test_a_claim_that_a_restored_etcd_does_not_have_is_claimed_again(cluster):
-    backup = cluster.server.save()
-    cluster.claim("a")
-    cluster.server.restore(backup)
-    again = cluster.claim("a")
-    assert [block for block, _ in again.new_blocks] == list(again.results["uid-a"].pod_cidrs)
-    assert "uid-a" in str(cluster.server.pages)
-
-
 def test_pod_cidrs_that_a_restored_etcd_does_not_have_are_claimed_again(cluster):
     cluster.claim("a")
     backup = cluster.server.save()
@@ -222,18 +213,6 @@ def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster
     assert isinstance(cluster.claim("e", by=second).results["uid-e"], Assignment)
 
 
-def test_pod_cidrs_of_somebody_elses_giving_are_reported_by_the_next_sweep(cluster):
-    cluster.node("old", "10.0.0.0/24", "fd00::/64")
-    assert {claim.block for claim in finished(cluster.allocator.sweep()).adopted} == {
-        "10.0.0.0/24",
-        "fd00::/64",
-    }
-    cluster.claim("a")
-    cluster.node("b", "10.0.3.0/24")
-    assert [claim.node for claim in finished(cluster.allocator.sweep()).adopted] == ["b"]
-    assert finished(cluster.allocator.sweep()).adopted == ()
-
-
 def test_what_we_gave_is_not_reported_as_somebody_elses(cluster):
     node = cluster.node("a")
     answer = cluster.claim("a").results["uid-a"]
@@ -244,38 +223,6 @@ def test_what_we_gave_is_not_reported_as_somebody_elses(cluster):
     swept = finished(cluster.allocator.sweep())
     assert (swept.adopted, swept.invalid, swept.dropped) == ((), (), ())
     assert cluster.asked == ["list pages", "list nodes"]
-
-
-def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_others(cluster):
-    theirs: set[str] = set()
-    ours = Allocator(
-        CallRecordingApi(cluster.server),
-        now=lambda: NOW,
-        clock=lambda: 0.0,
-        is_foreign=lambda node: node.name in theirs,
-    )
-    cluster.node("a")
-    cluster.claim("a", by=ours)
-    theirs.add("a")
-    assert finished(ours.sweep()).dropped == ()
-    cluster.node("a", "10.0.3.0/24")
-    swept = finished(ours.sweep())
-    assert ([claim.block for claim in swept.dropped], swept.adopted) == (["10.0.0.0/24"], ())
-
-
-def test_odd_pod_cidrs_are_reported_and_everybody_else_is_served(cluster):
-    cluster.node("wide", "10.0.0.0/8")
-    cluster.node("odd", "nonsense")
-    cluster.node("one", "172.16.0.0/24")
-    cluster.node("same", "172.16.0.0/24")
-    swept = finished(cluster.allocator.sweep())
-    assert sorted((odd.node, odd.reason) for odd in swept.invalid) == [
-        ("odd", "it is no network"),
-        ("same", "172.16.0.0/24 is another's, or was claimed for it"),
-        ("wide", "it is wider than /12"),
-    ]
-    answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).results
-    assert answers["uid-a"].pod_cidrs == ("172.16.1.0/24", "fd00::/64")
 
 
 def test_an_unreadable_page_is_left_alone_and_named(cluster):

@@ -1,6 +1,5 @@
 """How often claims and Nodes are compared, and that no content of a page ends the comparison."""
 
-import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -27,10 +26,9 @@ ONE, OTHER = "10.240.0.0/12", "192.160.0.0/12"  # pages
 class Watching:
     """One replica's look at an API server's claims and Nodes, as time goes by."""
 
-    def __init__(self, kube: InMemoryCluster | None = None, *, ahead: timedelta = timedelta()) -> None:
-        """`ahead`: how wrong its time of day is."""
-        self.kube = kube or InMemoryCluster()
-        self.clock = ManualClock(NOW + ahead)
+    def __init__(self) -> None:
+        self.kube = InMemoryCluster()
+        self.clock = ManualClock(NOW)
         self.kube.server.now = self.clock.now
         self.events = EventRecorder(self.kube, component="", now=self.clock.now)
         self.allocator = Allocator(
@@ -112,31 +110,6 @@ async def test_a_block_rests_a_quarantine_after_a_restart_whatever_time_its_clai
     assert watching.blocks() == set()
 
 
-@pytest.mark.parametrize("ahead", [-timedelta(minutes=11), timedelta(minutes=11), timedelta(days=400)])
-async def test_a_replica_with_a_wrong_clock_does_not_shorten_the_quarantine_of_another(ahead):
-    kube = InMemoryCluster()
-    wrong, right = Watching(kube, ahead=ahead), Watching(kube)
-    await right.holds(ONE, gone("10.244.0.0/24", None))
-    await wrong.passes(1)
-    assert "goneSince" in str(kube.pages)
-    for _ in range(59):
-        await right.passes(10)
-        await wrong.passes(10)
-    assert right.blocks() == wrong.blocks() == {"10.244.0.0/24"}
-    await right.passes(20)
-    assert right.blocks() == set()
-
-
-async def test_a_process_that_restarts_before_its_quarantine_is_over_frees_nothing():
-    kube = InMemoryCluster()
-    replica = Watching(kube)
-    await replica.holds(ONE, gone("10.244.0.0/24", None))
-    for _ in range(3):
-        await replica.passes(400)
-        assert replica.blocks() == {"10.244.0.0/24"}
-        replica = Watching(kube, ahead=timedelta(days=1))
-
-
 async def test_the_first_look_takes_over_what_was_there_before_the_page_and_tells_what_was_given_since(
     watching,
 ):
@@ -157,17 +130,6 @@ async def test_pod_cidrs_that_appear_after_the_first_look_are_reported_however_o
     await watching.joins("old", "10.244.1.0/24", after=-timedelta(days=30))
     await watching.passes(310)
     assert await watching.reported() == [("old", OTHER_ALLOCATOR)]
-
-
-async def test_three_first_looks_at_a_cluster_that_had_another_allocator_blame_nobody():
-    kube = InMemoryCluster()
-    replicas = [Watching(kube) for _ in range(3)]
-    for number in range(5):
-        await replicas[0].joins(f"web-{number}", f"10.244.{number}.0/24", after=timedelta(seconds=number - 2))
-    await asyncio.gather(*(replica.passes(1) for replica in replicas))
-    await asyncio.gather(*(replica.passes(400) for replica in replicas))
-    assert [await replica.reported() for replica in replicas] == [[], [], []]
-    assert {len(replica.blocks()) for replica in replicas} == {5}
 
 
 async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(watching):

@@ -10,12 +10,10 @@ from msgspec.structs import replace
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node, NodeAddress
-from libs.common.contract.timestamp import parse_time
 from services.lifecycle.core.evidence import Assessment, MachineIndex, assess_node, assess_report
 from services.lifecycle.core.node_index import NodeIndex
 from tests.builders import NOW, UNINITIALIZED, make_node
 from tests.lifecycle_actors import (
-    LONG_AGO,
     NEW_UUID,
     OWN_UUID,
     make_answering,
@@ -209,7 +207,3 @@ def test_a_time_that_is_yet_to_come_is_reported_as_such():
     assert assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing == (
         "it is not Ready since 2026-03-01T13:00:00Z, which is in the future",
     )
-
-
-def test_times_are_read_as_kubernetes_writes_them():
-    assert parse_time("2026-03-01T10:00:00Z") == LONG_AGO

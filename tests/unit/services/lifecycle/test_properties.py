@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Literal
 
 import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -158,32 +157,6 @@ def test_who_is_young_or_does_not_lead_deletes_nothing(story: list[HistoryStep],
     for one in [*story, *[HistoryStep("proof", 300.0)] * 3]:
         replayed.happens(one)
         assert not replayed.decided(standing)
-
-
-FAULTS: tuple[FaultKind, ...] = (
-    "refused", "timeout", "certificate", "permission", "invalid", "no_endpoint", "bad_node_ip", "internal",
-    "not_found", "wrong_machine",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", FAULTS)
-def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind):
-    fault = MachineFault(kind=kind, step="connect", message="no")
-    nodes = [
-        lifecycle_actors.make_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="")
-        for number in range(100)
-    ]
-    known = NodeIndex()
-    for node in nodes:
-        known.upsert_node(node)
-    for minute in range(61):
-        at, now = 60.0 * minute, NOW + timedelta(minutes=minute)
-        for node in nodes:
-            known.upsert_report(lifecycle_actors.make_unreachable(node, fault=fault, attempt=minute + 1), at)
-        for node in nodes:
-            assert not isinstance(
-                decide(known.build_case(node, at), TERMS, PROVEN, now=now, monotonic_now=at), Delete
-            )
 
 
 def test_a_proof_that_was_on_its_way_for_long_is_none():

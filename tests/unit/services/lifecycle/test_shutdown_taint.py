@@ -136,32 +136,11 @@ def test_an_account_that_reports_less_taints_nothing(report: Any, changes: dict[
     assert plan_by_cloud(report, **changes) is None
 
 
-class Replaced:
-    """An API server where a newer Node has the same name."""
+class Changed:
+    """An API server where the Node has changed, which is not observed yet."""
 
-    def __init__(self) -> None:
-        self.patched: list[str] = []
-
-    async def get_node(self, name: str) -> Node:
-        return make_lost_node(name, uid="uid-2")
-
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
-        self.patched.append(json_patch[0]["value"])
-        raise FenceFailed(name, status=422)
-
-
-async def test_another_node_of_that_name_is_not_tainted():
-    api: Any = Replaced()
-    plan = partial(plan_shutdown_taint, report=silent(), instances={})
-    assert await NodePatcher(api, ownership=Ownership).apply(NODE, plan, is_dry_run=False) is None
-    assert api.patched == ["uid-1"]
-
-
-class Relabelled:
-    """An API server where the Node has got another owner, which is not observed yet."""
-
-    def __init__(self) -> None:
-        self.node = make_lost_node(labels={"team": "b"})
+    def __init__(self, node: Node) -> None:
+        self.node = node
         self.patches = 0
 
     async def get_node(self, name: str) -> Node:
@@ -176,6 +155,13 @@ class Relabelled:
         return msgspec.convert(document, Node)
 
 
+async def test_another_node_of_that_name_is_not_tainted():
+    api: Any = Changed(make_lost_node(uid="uid-2"))
+    plan = partial(plan_shutdown_taint, report=silent(), instances={})
+    assert await NodePatcher(api, ownership=Ownership).apply(NODE, plan, is_dry_run=False) is None
+    assert api.patches == 1
+
+
 @pytest.mark.parametrize("taints", [(), (SHUTDOWN_TAINT,)])
 async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_loses_none(
     taints: tuple[Taint, ...],
@@ -183,8 +169,7 @@ async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_lose
     requirement = NodeSelectorRequirement(key="team", operator="In", values=("a",))
     ownership = Ownership(selector=(NodeSelectorTerm(requirements=(requirement,)),))
     seen = make_lost_node(labels={"team": "a"}, taints=taints)
-    api: Any = Relabelled()
-    api.node = make_lost_node(labels={"team": "b"}, taints=taints)
+    api: Any = Changed(make_lost_node(labels={"team": "b"}, taints=taints))
     word = make_answering(seen) if taints else silent(seen)
     assert plan_shutdown_taint(seen, word, {}) is not None
     plan = partial(plan_shutdown_taint, report=word, instances={})

@@ -69,11 +69,6 @@ def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
     assert isinstance(found, Publish)
 
 
-def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
-    later = make_node_observed(make_node(labels={"new": "er"}, resource_version="90"), epoch=4)
-    assert look(make_node(resource_version="100"), later, anyway=True) is None
-
-
 @pytest.mark.parametrize(
     ("node", "word"),
     [

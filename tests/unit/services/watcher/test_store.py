@@ -30,16 +30,6 @@ def test_before_a_list_nobody_is_missing():
     assert a_store().has_synced
 
 
-def test_a_list_names_who_came_who_changed_and_who_went_and_nobody_else():
-    store = a_store(make_node("stays"), make_node("changes"), make_node("goes"))
-    news = store.replace(
-        (make_node("stays"), make_node("changes", labels={"a": "b"}), make_node("comes")), (), "200"
-    )
-    assert news == {"changes", "goes", "comes"}
-    assert set(store.names()) == {"stays", "changes", "comes"}
-    assert store.last_resource_version == 200
-
-
 def test_only_what_we_read_is_news():
     store = a_store(make_node(resource_version="100"))
     foreign = NodeCondition(type="DiskPressure", status="True")

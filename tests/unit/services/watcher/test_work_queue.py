@@ -53,15 +53,6 @@ def test_a_failed_errand_keeps_its_round_open_and_comes_back_as_it_was():
     assert agenda.get() is None
 
 
-def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
-    agenda = a_queue_with_a_in_flight()
-    agenda.count_failure("a")
-    agenda.retry_at("a", LATER)
-    agenda.start_round({"b"})
-    assert {agenda.get(), agenda.get()} == {WorkItem("a", False), WorkItem("b", True)}
-    assert agenda.count_failure("a") == 1
-
-
 def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
     agenda = a_queue_with_a_in_flight()
     agenda.add("a")  # while it is in flight
@@ -155,16 +146,6 @@ def test_one_node_rests_a_second_and_thousands_no_longer_than_eight():
     assert compute_cooldown(1, at_most=8.0) < 1.01
     assert 6.0 < compute_cooldown(700, at_most=8.0) < compute_cooldown(800, at_most=8.0)
     assert compute_cooldown(1001, at_most=8.0) == compute_cooldown(100_000, at_most=8.0) == 8.0
-
-
-def test_who_is_to_be_said_anyway_does_not_rest():
-    agenda = a_queue_with_a_in_flight()
-    agenda.done("a", published_at=0.0)
-    agenda.start_round({"a"})
-    assert agenda.get() == WorkItem("a", True)
-    agenda.add("a", force=True)
-    agenda.done("a", published_at=0.0)
-    assert agenda.get() == WorkItem("a", True)
 
 
 class AgendaMachine(RuleBasedStateMachine):
