@@ -33,6 +33,7 @@ class FilePath(click.Path):
 
 
 FILE: Final = FilePath()
+_FLAG: Final = "flag_"  # begins the keys of options with values of a service's flags
 
 
 def _combine(*options: Option) -> Option:
@@ -58,17 +59,19 @@ def service_flag(
     text = f"Value of the same flag of {service}. {help_text}Default: that of the running {service}."
     # click takes an option without a value as soon as it has any flag_value, also None
     bare: dict[str, Any] = {} if bare_value is None else {"is_flag": False, "flag_value": bare_value}
-    return click.option(f"--{name}", metavar=metavar, default="", help=text, **bare)
+    key = _FLAG + name.replace("-", "_")
+    return click.option(f"--{name}", key, metavar=metavar, default="", help=text, **bare)
 
 
-def pop_flags(values: dict[str, Any], names: tuple[str, ...], kind: type[msgspec.Struct]) -> dict[str, str]:
+def pop_flags(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, str]:
     """Remove the flags of a service from the values of a command, and return them by their names.
 
     Raises UsageError for values that the service rejects.
     """
     from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415 - for `--help`
 
-    flags = {name: values.pop(name.replace("-", "_")) for name in names}
+    keys = [key for key in values if key.startswith(_FLAG)]
+    flags = {key.removeprefix(_FLAG).replace("_", "-"): values.pop(key) for key in keys}
     try:
         read_service_settings(kind, flags)
     except ValueError as error:

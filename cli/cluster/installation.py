@@ -1,7 +1,7 @@
 """The installation as found in the workloads: services, ServiceAccounts, configuration. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -175,16 +175,6 @@ def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...
         for (namespace, release), found in sorted(processes.items())
         if any(process.services[0] in NAMED_SERVICES for process in found)
     )
-
-
-def choose_installation(found: Sequence[Installation], namespace: str, release: str) -> Installation | None:
-    """Return the first installation that matches; "" matches any. None if none matches."""
-    fitting = [
-        one
-        for one in found
-        if (not namespace or one.namespace == namespace) and (not release or one.release == release)
-    ]
-    return fitting[0] if fitting else None
 
 
 def _parse_process(workload: Workload) -> Process | None:

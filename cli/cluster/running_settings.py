@@ -11,7 +11,7 @@ from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable, list_known
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import ServiceSpec
-from libs.common.settings.read_settings import validate_settings
+from libs.common.settings.read_settings import list_options, validate_settings
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
@@ -34,12 +34,12 @@ def read_service_settings(
 ) -> Settings:
     """Return the settings with the given values of flags, else those of the container, else the defaults.
 
-    `given` names the flags to read; "" = not given. Raises ValueError with the mistakes in given values.
+    "" in `given` = not given. Raises ValueError with the mistakes in given values.
     """
     arguments = [
         f"--{name}={value}"
-        for name, text in given.items()
-        for value in ((text,) if text else container.flag_values(name) if container else ())
+        for name in (option.flag.name for option in list_options(kind))
+        for value in ([given[name]] if given.get(name) else container.flag_values(name) if container else ())
     ]
     read, mistakes = validate_settings([kind], arguments, {}, config=CloudConfig())
     if mistakes and container:  # it cannot start

@@ -1,6 +1,5 @@
 """The values that the rules of a file gave to the nodes of the demo."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -45,8 +44,7 @@ async def count_matches(file: Path, kubeconfig: Path, talosconfig: Path) -> list
     used = read_config(file)
     if not used.document.rules:
         return ["nothing: the file has no rules"]
-    found = await asyncio.to_thread(
-        gather_from_cluster,
+    found = await gather_from_cluster(
         NodeSelection(all_nodes=True, kubeconfig=kubeconfig, talosconfig=talosconfig),
         prefer_ipv6=used.config.prefer_ipv6,
         resources=required_resources(used.document.rules),

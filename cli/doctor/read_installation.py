@@ -9,11 +9,7 @@ import msgspec
 
 from cli.cluster.access import open_kube_client
 from cli.cluster.cloud_accounts import list_accounts
-from cli.cluster.installation import (
-    Installation,
-    choose_installation,
-    find_installations,
-)
+from cli.cluster.installation import Installation, find_installations
 from cli.cluster.kube_objects import TalosAccount, Workload
 from cli.cluster.kube_reader import (
     ClusterUnavailable,
@@ -107,10 +103,10 @@ async def list_visible_workloads(kube: KubeApi, namespace: str) -> tuple[tuple[W
 def select_installation(
     query: ClusterQuery, found: Sequence[Installation], *, is_cluster_wide: bool
 ) -> Installation:
-    """Return the requested installation. Raises ClusterUnavailable if none matches."""
-    here = choose_installation(found, query.namespace, query.release)
-    if here is not None:
-        return here
+    """Return the first that matches; "" in the query matches any. Raises ClusterUnavailable without one."""
+    for one in found:
+        if query.namespace in ("", one.namespace) and query.release in ("", one.release):
+            return one
     if found:
         there = "; ".join(f"--namespace {one.namespace} --release {one.release}" for one in found)
         raise ClusterUnavailable(f"no such installation; found: {there}")

@@ -10,15 +10,6 @@ from cli import access_options
 from cli.command_exit import run_command
 
 _PROGRESS = "Querying the cluster and the machine"
-_CSR_FLAGS = (
-    "csr-allowed-networks", "service-cluster-ip-range", "csr-min-expiration", "csr-max-expiration"
-)  # fmt: skip
-_LIFECYCLE_FLAGS = (
-    "delete-preempted-gcp-spot",
-    "lifecycle-not-ready-time",
-    "lifecycle-evidence-time",
-    "lifecycle-start-grace",
-)
 
 
 class _ExplainGroup(click.Group):
@@ -102,29 +93,23 @@ def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
     with run_command(_PROGRESS):
         import msgspec  # noqa: PLC0415
 
-        from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415 - for `--help`
-        from cli.explain.csr.from_cluster import (  # noqa: PLC0415
-            RequestQuery,
-            gather_request_evidence,
-        )
-        from cli.explain.csr.output import (  # noqa: PLC0415
-            format_request_explanation,
-            request_explanation_to_json,
-        )
+        from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - for `--help`
+        from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415
+        from cli.explain.csr import output as view  # noqa: PLC0415
+        from cli.explain.csr.from_cluster import RequestQuery, gather_request_evidence  # noqa: PLC0415
         from cli.explain.csr.request_explanation import explain_request  # noqa: PLC0415
         from cli.lines import print_result  # noqa: PLC0415
         from cli.render.compiled_config import read_config  # noqa: PLC0415
         from services.csr.settings import CsrSettings  # noqa: PLC0415
 
-        flags = access_options.pop_flags(source, _CSR_FLAGS, CsrSettings)
+        flags = access_options.pop_flags(source, CsrSettings)
         file = read_config(cloud_config).document if cloud_config else None
-        evidence = gather_request_evidence(RequestQuery(**source), file)
+        evidence = run_gathering(gather_request_evidence(RequestQuery(**source), file))
         settings = read_service_settings(CsrSettings, flags, evidence.container)
         services = settings.service_cluster_ip_range or None
         policy = msgspec.structs.replace(settings.policy, service_networks=services)
         explanation = explain_request(evidence, policy)
-        lines = format_request_explanation(explanation, evidence.at)
-        print_result(output, lines, request_explanation_to_json(explanation))
+        print_result(output, view.format_explanation(explanation), view.explanation_to_json(explanation))
         sys.exit(explanation.exit_status)
 
 
@@ -176,32 +161,23 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command(_PROGRESS):
-        from cli.cluster.running_settings import (  # noqa: PLC0415 - `--help` need not load it
-            find_container,
-            read_service_settings,
-        )
-        from cli.explain.node.from_cluster import (  # noqa: PLC0415
-            NodeQuery,
-            gather_node_evidence,
-        )
+        from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.running_settings import find_container, read_service_settings  # noqa: PLC0415
+        from cli.explain.node import output as view  # noqa: PLC0415
+        from cli.explain.node.from_cluster import NodeQuery, gather_node_evidence  # noqa: PLC0415
         from cli.explain.node.node_explanation import explain_node_evidence  # noqa: PLC0415
-        from cli.explain.node.output import (  # noqa: PLC0415
-            format_explanation,
-            node_explanation_to_json,
-        )
         from cli.lines import print_result  # noqa: PLC0415
         from cli.render.compiled_config import read_config  # noqa: PLC0415
         from libs.common.contract.services import LIFECYCLE  # noqa: PLC0415
         from services.lifecycle.settings import LifecycleSettings  # noqa: PLC0415
 
         file = read_config(cloud_config) if cloud_config else None
-        flags = access_options.pop_flags(source, _LIFECYCLE_FLAGS, LifecycleSettings)
-        evidence = gather_node_evidence(NodeQuery(**source), file)
+        flags = access_options.pop_flags(source, LifecycleSettings)
+        evidence = run_gathering(gather_node_evidence(NodeQuery(**source), file))
         running = find_container(evidence.snapshot.pods, LIFECYCLE)
         policy = read_service_settings(LifecycleSettings, flags, running).deletion_policy
         explanation = explain_node_evidence(evidence, policy)
-        lines = format_explanation(explanation, explanation.evidence.at)
-        print_result(output, lines, node_explanation_to_json(explanation))
+        print_result(output, view.format_explanation(explanation), view.explanation_to_json(explanation))
         sys.exit(explanation.exit_status)
 
 
@@ -236,18 +212,15 @@ def service(*, name: str, namespace: str, kubeconfig: Path | None, context: str,
       talos-ccm explain service web --namespace shop -o json
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Querying the cluster"):
-        from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.query import ClusterQuery  # noqa: PLC0415
+        from cli.explain.service import output as view  # noqa: PLC0415
         from cli.explain.service.from_cluster import gather_service_evidence  # noqa: PLC0415
-        from cli.explain.service.output import (  # noqa: PLC0415
-            format_service_explanation,
-            service_explanation_to_json,
-        )
         from cli.explain.service.service_explanation import explain_service  # noqa: PLC0415
         from cli.lines import print_result  # noqa: PLC0415
 
         place, _, bare = name.rpartition("/")
         query = ClusterQuery(kubeconfig=kubeconfig, context=context, namespace=place or namespace)
-        explanation = explain_service(gather_service_evidence(query, bare))
-        lines = format_service_explanation(explanation)
-        print_result(output, lines, service_explanation_to_json(explanation))
+        explanation = explain_service(run_gathering(gather_service_evidence(query, bare)))
+        print_result(output, view.format_explanation(explanation), view.explanation_to_json(explanation))
         sys.exit(explanation.exit_status)

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from libs.common.contract.events import DeadLetter, Event, Leading
+from libs.common.contract.events import Event, Leading
 from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import subject_of
 from libs.common.contract.timestamp import Timestamp
@@ -128,11 +128,6 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def leader_heartbeat_seconds(self) -> float | None:
         """Return the age of the last leader heartbeat."""
         return (self.at - self.leading.published_at).total_seconds() if self.leading else None
-
-    @property
-    def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """Return the readable ones of `dead`."""
-        return tuple(word.event for word in self.dead if isinstance(word.event, DeadLetter))
 
     @property
     def services(self) -> tuple[ServicePresence, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from cli.cluster.access import open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_reader import run_gathering
 from cli.cluster.machine_query import query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require
@@ -17,20 +16,14 @@ from services.labeler.core.plan.node_ownership import find_foreign
 from services.metadata.machines.query_machine import QueryFailure
 
 
-def gather_from_cluster(
-    selection: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
+async def gather_from_cluster(
+    cluster: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
     """Return the selected Nodes; only reads. Raises ClusterUnavailable.
 
     It lists the Nodes once and queries each machine as metadata does. `resources` are the Talos resources
     that the rules need.
     """
-    return run_gathering(_read(selection, prefer_ipv6, resources))
-
-
-async def _read(
-    cluster: NodeSelection, prefer_ipv6: bool, resources: frozenset[TalosResource]
-) -> GatheredNodes:
     names = cluster.from_cluster
     async with open_kube_client(cluster.kubeconfig, cluster.context, command="render") as kube:
         machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)

@@ -62,9 +62,11 @@ def gather_nodes(
     read = GatheredNodes()
     if selection.from_cluster or selection.all_nodes:
         # Imported here, so that offline use does not load the Kubernetes and Talos clients.
+        from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415
         from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
 
-        read = gather_from_cluster(selection, prefer_ipv6=prefer_ipv6, resources=resources)
+        gathering = gather_from_cluster(selection, prefer_ipv6=prefer_ipv6, resources=resources)
+        read = run_gathering(gathering)
         nodes += read.nodes
     _reject_duplicates(nodes)
     return msgspec.structs.replace(read, nodes=tuple(nodes))

@@ -21,7 +21,7 @@ from cli.status.components import (
     list_consumer_statuses,
     list_service_statuses,
 )
-from cli.status.ipam.ipam_status import IPAM_FLAGS, IpamStatus, assess_pod_cidrs, build_ipam_status
+from cli.status.ipam.ipam_status import IpamStatus, assess_pod_cidrs, build_ipam_status
 from cli.status.nodes import NodesStatus, RequestsStatus, summarize_nodes, summarize_requests
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import DeadLetter
@@ -132,7 +132,7 @@ def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
     if isinstance(snapshot.claims, Unavailable):
         return None
     try:
-        return assess_pod_cidrs(snapshot, snapshot.claims, dict.fromkeys(IPAM_FLAGS, ""))
+        return assess_pod_cidrs(snapshot, snapshot.claims, {})
     except ValueError:  # such networks come from a machine config, and ipam reports them
         return build_ipam_status(snapshot.claims, list_known(snapshot.nodes), (), at=snapshot.at)
 

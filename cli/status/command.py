@@ -120,10 +120,9 @@ def ipam(*, with_nodes: bool, cloud_config: Path | None, output: str, **source: 
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Reading the cluster"):
         from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
-        from cli.status.ipam.ipam_status import IPAM_FLAGS  # noqa: PLC0415
         from cli.status.run_status import show_ipam_status  # noqa: PLC0415
         from services.ipam.settings import IpamSettings  # noqa: PLC0415
 
-        flags = access_options.pop_flags(source, IPAM_FLAGS, IpamSettings)
+        flags = access_options.pop_flags(source, IpamSettings)
         query = ClusterQuery(**source)
         sys.exit(show_ipam_status(query, flags, cloud_config, with_nodes=with_nodes, output=output))

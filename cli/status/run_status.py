@@ -23,15 +23,13 @@ from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, get_width, print_error, print_lines, print_result
 from cli.progress import PROGRESS
+from cli.render.compiled_config import read_config
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.ipam.ipam_status import assess_pod_cidrs
 from cli.status.ipam.text import format_ipam_status
 from cli.status.text import format_status
-from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import ApiObject
-from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from services.lifecycle.core.evidence import is_not_ready
 
 # Limit for each kind of Nodes, and for requests, whose last messages are queried.
@@ -151,7 +149,7 @@ def show_ipam_status(
 
     Raises ClusterUnavailable.
     """
-    file = _read_cloud_config(cloud_config)
+    file = read_config(cloud_config).document if cloud_config else None
     snapshot = run_gathering(_read_claims(query))
     if isinstance(snapshot.claims, Unavailable):
         raise ClusterUnavailable(f"the Kubernetes API request failed: {snapshot.claims.reason}")
@@ -168,12 +166,3 @@ async def _read_claims(query: ClusterQuery) -> ClusterSnapshot:
         snapshot = await read_cluster(kube, query, "nodes", "claims", "pods", "config")
         require(snapshot.nodes)
         return msgspec.structs.replace(snapshot, flow=await query_flow(kube, query, snapshot.pods))
-
-
-def _read_cloud_config(path: Path | None) -> CloudConfig | None:
-    if path is None:
-        return None
-    config = parse_config_file(read_config_file(path), path)
-    if isinstance(config, CloudConfigError):
-        raise ClusterUnavailable("\n".join(config.mistakes)) from config
-    return config

@@ -91,7 +91,7 @@ def suggest_actions(explanation: RequestExplanation) -> Iterator[str]:
         case RequestExplanation(state="superseded"):
             yield f"See {explanation.superseded_by}: the kubelet waits for that request. {_CLEANED}"
         case RequestExplanation(state="approved"):
-            yield from () if explanation.csr.is_issued else (_NOT_SIGNED,)
+            yield from () if explanation.evidence.csr.is_issued else (_NOT_SIGNED,)
         case RequestExplanation(state="failed"):
             yield "The signer rejected the request, which is final. The kubelet files a new one."
         case RequestExplanation(state="denied"):
@@ -126,4 +126,4 @@ def _fill_text(text: str, explanation: RequestExplanation) -> str:
 
 
 def _get_node_name(explanation: RequestExplanation) -> str:
-    return explanation.csr.signing_request.node_name
+    return explanation.evidence.csr.signing_request.node_name

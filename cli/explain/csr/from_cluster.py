@@ -8,7 +8,7 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.kube_reader import ClusterUnavailable, get_object, list_all, run_gathering, suggest_name
+from cli.cluster.kube_reader import ClusterUnavailable, get_object, list_all, suggest_name
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require
@@ -46,15 +46,11 @@ class RequestQuery(ClusterQuery, frozen=True, kw_only=True):
     all_machines: bool = False
 
 
-def gather_request_evidence(source: RequestQuery, file: CloudConfig | None) -> RequestEvidence:
+async def gather_request_evidence(source: RequestQuery, file: CloudConfig | None) -> RequestEvidence:
     """Return the evidence; reads only: lists from Kubernetes, and queries machines as metadata does.
 
     `file` is the --cloud-config; None = that of the chart's ConfigMap. Raises ClusterUnavailable.
     """
-    return run_gathering(_gather(source, file))
-
-
-async def _gather(source: RequestQuery, file: CloudConfig | None) -> RequestEvidence:
     async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source, file)
     if evidence.without_talos or find_ignore(evidence.csr.signing_request) or evidence.node is None:

@@ -1,7 +1,6 @@
 """The explanation of a request as text, the same on a terminal and in a pipe, or as JSON. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from rich.text import Text
@@ -37,9 +36,9 @@ _STATES: Final[dict[RequestPhase, str]] = {
 }  # fmt: skip
 
 
-def format_request_explanation(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
+def format_explanation(explanation: RequestExplanation) -> Iterator[Line]:
     """Yield the lines: request, checks, decision, advice."""
-    yield from _format_heading(explanation, now)
+    yield from _format_heading(explanation)
     if explanation.checks:
         yield blank_line()
         yield format_title("Checks (current state)")
@@ -49,18 +48,18 @@ def format_request_explanation(explanation: RequestExplanation, now: datetime) -
     yield from _format_decision(explanation)
     for number, each in enumerate(suggest_actions(explanation)):
         yield format_field("" if number else "Action", each)
-    for each in explanation.unavailable_parts:
+    for each in explanation.evidence.unavailable_parts:
         yield format_field("Unavailable", quote(each), "cyan")
 
 
-def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
-    filed, asked = explanation.csr, explanation.certificate_request
+def _format_heading(explanation: RequestExplanation) -> Iterator[Line]:
+    filed, asked = explanation.evidence.csr, explanation.evidence.certificate_request
     node = filed.signing_request.node_name
     who = (
         f"  requested by node {node}" if node and explanation.verdict != "ignore" else "  not handled by csr"
     )
     yield Line(0, Text.assemble((filed.name, "bold"), who))
-    yield format_field("Created", format_time(filed.metadata.creation_timestamp, now))
+    yield format_field("Created", format_time(filed.metadata.creation_timestamp, explanation.evidence.at))
     yield format_field(
         "Requester", f"{quote(filed.spec.username)} for signer {quote(filed.spec.signer_name)}"
     )
@@ -73,17 +72,19 @@ def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[
         yield format_field("Key", f"{asked.key}, for {usages}")
     if filed.spec.expiration_seconds is not None:
         yield format_field("Expires after", f"{filed.spec.expiration_seconds} s, as requested")
-    yield from _format_state(explanation, now)
+    yield from _format_state(explanation)
 
 
-def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
+def _format_state(explanation: RequestExplanation) -> Iterator[Line]:
     condition, style = explanation.condition, _STATES[explanation.state]
     parts: list[tuple[str, str]] = [(explanation.state, style)]
     if condition is not None and condition.last_update_time:
-        parts.append((f" {format_time(condition.last_update_time, now)}", ""))
+        parts.append((f" {format_time(condition.last_update_time, explanation.evidence.at)}", ""))
     if explanation.state == "approved":
         parts.append(
-            (", certificate issued", "") if explanation.csr.is_issued else (", not issued yet", "yellow")
+            (", certificate issued", "")
+            if explanation.evidence.csr.is_issued
+            else (", not issued yet", "yellow")
         )
     if explanation.superseded_by:
         parts.append((f" by {explanation.superseded_by}, a newer request of the same node", ""))
@@ -94,12 +95,15 @@ def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Li
 
 
 def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:
-    if explanation.machines:
-        left = explanation.unqueried_machines
+    evidence = explanation.evidence
+    if evidence.machine_results:
+        left = evidence.unqueried_machines
         others = (
             f"; {left} other{' was' if left == 1 else 's were'} not queried (--all-machines)" if left else ""
         )
-        yield Line(2, Text(f"Machines queried: {format_list(explanation.machines)}{others}", style="dim"))
+        yield Line(
+            2, Text(f"Machines queried: {format_list(evidence.queried_machines)}{others}", style="dim")
+        )
 
 
 def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
@@ -122,9 +126,10 @@ def _format_values(values: tuple[str, ...]) -> str:
     return ", ".join(quote(each, NAME_LIMIT) for each in values[:_MOST_NAMES]) + more or "none"
 
 
-def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
+def explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
     """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
-    filed, asked = explanation.csr, explanation.certificate_request
+    evidence = explanation.evidence
+    filed, asked = evidence.csr, evidence.certificate_request
     return {
         "name": filed.name,
         "node": filed.signing_request.node_name or None,
@@ -141,8 +146,8 @@ def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, An
         "issued": filed.is_issued,
         "state": explanation.state,
         "supersededBy": explanation.superseded_by or None,
-        "queriedMachines": explanation.machines,
-        "unqueriedMachines": explanation.unqueried_machines,
+        "queriedMachines": evidence.queried_machines,
+        "unqueriedMachines": evidence.unqueried_machines,
         "checks": explanation.checks,
         "decision": {
             "now": explanation.verdict,
@@ -150,5 +155,5 @@ def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, An
             "reason": explanation.reason,
         },
         "advice": list(suggest_actions(explanation)),
-        "unavailable": explanation.unavailable_parts,
+        "unavailable": evidence.unavailable_parts,
     }

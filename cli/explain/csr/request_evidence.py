@@ -55,6 +55,16 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
         parsed = parse_request(self.csr.signing_request.spec.request)
         return parsed if isinstance(parsed, CertificateRequest) else None
 
+    @property
+    def queried_machines(self) -> tuple[str, ...]:
+        """Return the names of the Nodes whose machines were queried."""
+        return tuple(sorted(self.machine_results))
+
+    @property
+    def unqueried_machines(self) -> int:
+        """Count the others: they could have the same names or addresses without a claim of their Nodes."""
+        return len(self.nodes) - len(self.machine_results) if self.machine_results else 0
+
     def complete_policy(self, policy: ApprovalPolicy) -> ApprovalPolicy:
         """Return the policy with the gathered networks and API endpoint where it has none."""
         networks, endpoint = policy.service_networks, policy.api_endpoint

@@ -11,7 +11,7 @@ from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault
-from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.core.certificate_request import quote_untrusted
 from services.csr.core.decide import decide
 from services.csr.core.decision import (
     ApprovalPolicy,
@@ -44,19 +44,14 @@ _ENDPOINT_UNKNOWN: Final = (
 class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """The decision that csr would make now, check by check."""
 
-    csr: CertificateSigningRequest
-    certificate_request: CertificateRequest | None  # None: unparseable
+    evidence: RequestEvidence
     state: RequestPhase  # in Kubernetes
     condition: CsrCondition | None = None  # the condition of that state
     superseded_by: str = ""
-    machines: tuple[str, ...] = ()  # Nodes whose machines were queried
-    # Other machines that could have the same names or addresses without a claim of their Nodes.
-    unqueried_machines: int = 0
     checks: tuple[CheckResult, ...] = ()
     verdict: RequestVerdict  # by the checks, now
     check: str = ""  # the deciding check
     reason: str
-    unavailable_parts: tuple[str, ...] = ()  # the settings of csr that could not be read
 
     @property
     def exit_status(self) -> int:
@@ -85,20 +80,15 @@ def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> Reques
         verdict, check = "wait", "node"  # its future ownership is unknown
     superseded_by = _find_superseding_request(evidence)
     state, condition = _read_state(evidence.csr)
-    queried = evidence.machine_results
     return RequestExplanation(
-        csr=evidence.csr,
-        certificate_request=evidence.certificate_request,
+        evidence=evidence,
         state="superseded" if superseded_by and state == "pending" else state,
         condition=condition,
         superseded_by=superseded_by,
-        machines=tuple(sorted(queried)),
-        unqueried_machines=len(evidence.nodes) - len(queried) if queried else 0,
         checks=checks,
         verdict=verdict,
         check=check,
         reason=reason,
-        unavailable_parts=evidence.unavailable_parts,
     )
 
 

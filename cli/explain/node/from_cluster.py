@@ -7,7 +7,7 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering, suggest_name
+from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import list_events, read_cluster, require
@@ -39,12 +39,8 @@ class NodeQuery(ClusterQuery, frozen=True, kw_only=True):
     without_talos: bool = False
 
 
-def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+async def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
     """Read the evidence. The rules of `file` choose the resources. Raises ClusterUnavailable."""
-    return run_gathering(_gather(source, file))
-
-
-async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
     async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source, file)
     if not evidence.node.provided_node_ip:

@@ -65,15 +65,12 @@ RELEASES: Final[Mapping[clauses.Clause, str]] = {
     clauses.needs_no_machine_with_its_name: f"Find out whether that machine is the Node's. {_IF_GONE}",
     clauses.needs_own_uuid: f"Find out to which of the two Nodes the machine belongs. {_IF_GONE}",
 }
-_EFFECTS: Final[Mapping[str, frozenset[str]]] = dict.fromkeys(
-    ("instance-gone", "instance-gone-kept", "instance-shut-down"),
-    frozenset({"talos-silent", "kubelet-silent"}),
-)
+_SILENCING: Final = ("instance-gone", "instance-gone-kept", "instance-shut-down")
 
 
-def get_effects(finding: NodeFinding) -> frozenset[str]:
-    """Return the faults that this one explains: nothing else can be done about them."""
-    return _EFFECTS.get(finding.fault, frozenset())
+def explains_fault(finding: NodeFinding, other: NodeFinding) -> bool:
+    """Whether it explains the other one, about which nothing else can be done then."""
+    return finding.fault in _SILENCING and other.fault in ("talos-silent", "kubelet-silent")
 
 
 def find_instance_fault(case: NodeCase) -> NodeFinding | None:

@@ -12,7 +12,7 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
-from cli.explain.node.instance_fault import find_instance_fault, get_effects
+from cli.explain.node.instance_fault import explains_fault, find_instance_fault
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
 from cli.explain.node.route_state import find_missing_route
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
@@ -81,18 +81,14 @@ def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
     if deleted is not None:
         yield make_finding(case, "being-deleted", f"since {deleted:%Y-%m-%d %H:%M:%S} UTC", deleted)
         return
-    of_cloud = _find_instance_fault(case)
+    may_be_lost = is_not_ready(case.evidence.node) and not is_starting(case.evidence)
+    of_cloud = find_instance_fault(case) if may_be_lost else None
     if of_cloud is None:
         yield from _list_other_findings(case)
         return
-    others = (each for each in _list_other_findings(case) if each.fault not in get_effects(of_cloud))
+    others = (each for each in _list_other_findings(case) if not explains_fault(of_cloud, each))
     # The silence of an account explains no silence of a machine.
     yield from (*others, of_cloud) if of_cloud.fault == "instance-unknown" else (of_cloud, *others)
-
-
-def _find_instance_fault(case: NodeCase) -> NodeFinding | None:
-    node = case.evidence.node
-    return None if is_starting(case.evidence) or not is_not_ready(node) else find_instance_fault(case)
 
 
 def _list_other_findings(case: NodeCase) -> Iterator[NodeFinding]:

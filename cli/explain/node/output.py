@@ -1,7 +1,6 @@
 """The explanation of a Node as text, the same on a terminal and in a pipe, or as JSON. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from rich.text import Text
@@ -62,14 +61,14 @@ _PLAN_LABELS: Final[dict[PlanOutcome, tuple[str, str]]] = {
 }
 
 
-def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
+def format_explanation(explanation: NodeExplanation) -> Iterator[Line]:
     """Yield the lines: verdict, steps, Node, ownership, checks, plan, forecast, last messages."""
-    yield from format_verdict(explanation, now)
+    yield from format_verdict(explanation)
     yield blank_line()
     yield format_title("Initialization steps (UTC)")
     yield from map(_format_step, explanation.steps)
     yield blank_line()
-    yield from _format_heading(explanation, now)
+    yield from _format_heading(explanation)
     yield blank_line()
     yield from _format_owners(explanation)
     yield blank_line()
@@ -87,9 +86,9 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
         yield format_field("Unavailable", quote(each), "cyan")
 
 
-def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
+def format_verdict(explanation: NodeExplanation) -> Iterator[Line]:
     """Yield the first lines: each problem with start, cause and fix."""
-    yield Line(0, Text.assemble((explanation.node.name, "bold"), " is ", *_describe_state(explanation, now)))
+    yield Line(0, Text.assemble((explanation.node.name, "bold"), " is ", *_describe_state(explanation)))
     yield from format_findings(explanation.verdict.findings)
     for report in explanation.kept_keys:
         fact, fix = format_kept_key(report)
@@ -97,8 +96,8 @@ def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line
         yield format_field("", fix.text)
 
 
-def _describe_state(explanation: NodeExplanation, now: datetime) -> tuple[str | tuple[str, str], ...]:
-    node, verdict = explanation.node, explanation.verdict
+def _describe_state(explanation: NodeExplanation) -> tuple[str | tuple[str, str], ...]:
+    node, verdict, now = explanation.node, explanation.verdict, explanation.evidence.at
     match verdict.state:
         case "well" if explanation.kept_keys:
             return "initialized and ready, ", (f"but {count_kept_keys(explanation.kept_keys)}", "yellow")
@@ -124,8 +123,8 @@ def _format_step(step: InitializationStep) -> Line:
     return Line(2, Text(quote(step.what + (f": {step.note}" if step.note else ""))), label)
 
 
-def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
-    node = explanation.node
+def _format_heading(explanation: NodeExplanation) -> Iterator[Line]:
+    node, now = explanation.node, explanation.evidence.at
     yield format_field("State", explanation.state)
     yield format_field("Registered", format_time(node.metadata.creation_timestamp, now))
     if node.metadata.deletion_timestamp is not None:
@@ -254,7 +253,7 @@ def describe_report(report: InstanceReport) -> str:
     raise TypeError(f"{type(report).__name__} is no report")
 
 
-def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
+def explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
     """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
     evidence, node, deletion = explanation.evidence, explanation.node, explanation.deletion
     messages, taint = evidence.messages, deletion.taint

@@ -6,7 +6,7 @@ import msgspec
 
 from cli.cluster.access import open_kube_client
 from cli.cluster.cloud_accounts import list_accounts
-from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering
+from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_lease_state, list_events, list_workloads, read_cluster
 from cli.cluster.unavailable import Unavailable
@@ -16,12 +16,8 @@ from libs.common.kube.errors import NotFound
 from libs.common.kube.events import ObjectReference
 
 
-def gather_service_evidence(query: ClusterQuery, name: str) -> ServiceEvidence:
+async def gather_service_evidence(query: ClusterQuery, name: str) -> ServiceEvidence:
     """Read the evidence about the Service `name` in `query.namespace`. Raises ClusterUnavailable."""
-    return run_gathering(_gather(query, name))
-
-
-async def _gather(query: ClusterQuery, name: str) -> ServiceEvidence:
     namespace = query.namespace
     async with open_kube_client(query.kubeconfig, query.context, command="explain") as kube:
         try:

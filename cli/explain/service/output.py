@@ -23,7 +23,7 @@ _STATES: Final[dict[ServiceState, tuple[str, str]]] = {
 }
 
 
-def format_service_explanation(explanation: ServiceExplanation) -> Iterator[Line]:
+def format_explanation(explanation: ServiceExplanation) -> Iterator[Line]:
     """Yield the lines: problems, account, balancer, targets, Events."""
     service = explanation.evidence.service
     text, style = _STATES[explanation.state]
@@ -98,7 +98,7 @@ def _format_events(explanation: ServiceExplanation) -> Iterator[Line]:
         yield Line(2, Text(text), Text(f"{format_time(each.at, at)}  {quote(each.reason)}  "))
 
 
-def service_explanation_to_json(explanation: ServiceExplanation) -> dict[str, Any]:
+def explanation_to_json(explanation: ServiceExplanation) -> dict[str, Any]:
     """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
     evidence, process, selection = explanation.evidence, explanation.process, explanation.selection
     service = evidence.service

@@ -51,13 +51,6 @@ from services.ipam.settings import IpamSettings
 
 _DEFAULT_OWNERSHIP: Final = Ownership()
 _DEFAULT_SETTINGS: Final = IpamSettings()
-IPAM_FLAGS: Final = (
-    "cluster-cidr",
-    "node-cidr-mask-size",
-    "node-cidr-mask-size-ipv4",
-    "node-cidr-mask-size-ipv6",
-    "pod-cidr-quarantine",
-)
 
 
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

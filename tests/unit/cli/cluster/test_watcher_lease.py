@@ -16,7 +16,7 @@ from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_watcher_lease
 from cli.cluster.unavailable import Unavailable
 from cli.explain.node.node_explanation import explain_node_evidence
-from cli.explain.node.output import node_explanation_to_json
+from cli.explain.node.output import explanation_to_json
 from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.preview import preview_node
@@ -170,7 +170,7 @@ def test_explain_tells_it_and_calls_the_node_not_healthy():
     described = DescribedNode(node=node, facts=FACTS)
     found = make_evidence(node, machine_result=described, managed_fields={node.name: MANAGED})
     explanation = explain_node_evidence(found, DeletionPolicy())
-    said = json.loads(format_json(node_explanation_to_json(explanation)))
+    said = json.loads(format_json(explanation_to_json(explanation)))
     [told] = said["keptKeys"]
     assert (told["manager"], told["since"], told["fix"]) == ("kubectl-label", "2026-03-01T11:45:00Z", FIX)
     assert (told["kind"], told["key"], told["current"], told["desired"]) == (

@@ -8,7 +8,6 @@ import pytest
 from cli.cluster.installation import (
     PLACEHOLDER,
     Installation,
-    choose_installation,
     find_installations,
 )
 from cli.cluster.kube_objects import COLLECTIONS, Container, Workload
@@ -95,8 +94,10 @@ def test_an_installation_is_found_by_what_runs_and_not_by_its_name():
     )
     (here,) = found
     assert (here.prefix, here.services) == (PREFIX, ("watcher", "csr"))
-    assert choose_installation(found, "", "other") is None
-    assert choose_installation(found, "kube-system", PREFIX) is here
+    query = ClusterQuery(namespace="kube-system", release=PREFIX)
+    assert select_installation(query, found, is_cluster_wide=True) is here
+    with pytest.raises(ClusterUnavailable, match=f"no such installation; found: .*{PREFIX}"):
+        select_installation(ClusterQuery(namespace="", release="other"), found, is_cluster_wide=True)
 
 
 def test_a_cloud_account_is_a_service_of_the_installation_with_rights_of_its_own():

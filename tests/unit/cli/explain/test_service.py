@@ -10,7 +10,7 @@ from cli.cluster.cloud_accounts import AccountProcess
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import Unavailable
-from cli.explain.service.output import format_service_explanation, service_explanation_to_json
+from cli.explain.service.output import explanation_to_json, format_explanation
 from cli.explain.service.service_explanation import ServiceEvidence, explain_service
 from libs.common.contract.kube_service import (
     BALANCER_ANNOTATION,
@@ -98,9 +98,9 @@ def test_cause_and_fix(service: KubeService, other: dict[str, Any], state: str, 
     given: dict[str, Any] = {"at": NOW, "accounts": (PROD,), "events": (), "nodes": (), "lease": LEADING}
     explanation = explain_service(ServiceEvidence(service=service, **(given | other)))
     assert explanation.state == state
-    assert words in render_lines(format_service_explanation(explanation))
+    assert words in render_lines(format_explanation(explanation))
     assert explanation.exit_status == {"stuck": 1, "unknown": 2}.get(state, 0)
-    assert service_explanation_to_json(explanation)["state"] == state
+    assert explanation_to_json(explanation)["state"] == state
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cli.cluster.certificate_signing_request import (
     find_newest,
 )
 from cli.explain.csr.advice import suggest_actions
-from cli.explain.csr.output import format_request_explanation, request_explanation_to_json
+from cli.explain.csr.output import explanation_to_json, format_explanation
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, list_contested_addresses
 from cli.explain.csr.request_explanation import RequestExplanation, explain_request
 from cli.lines import format_json
@@ -124,7 +124,7 @@ def explained(name: str) -> RequestExplanation:
 
 
 def shown(explanation: RequestExplanation, width: int | None = None) -> str:
-    return render_lines(format_request_explanation(explanation, NOW), width)
+    return render_lines(format_explanation(explanation), width)
 
 
 PROXY: Final = ApiEndpoint(
@@ -187,7 +187,7 @@ def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why():
                 assert any(check.result != "passed" for check in explanation.checks)
             assert list(suggest_actions(explanation))
             assert shown(explanation, 80).replace("\n", "").isprintable()
-            told = json.loads(format_json(request_explanation_to_json(explanation)))
+            told = json.loads(format_json(explanation_to_json(explanation)))
             assert told["decision"]["now"] == explanation.verdict
             assert [check["name"] for check in told["checks"]] == [each.name for each in explanation.checks]
 
@@ -219,9 +219,9 @@ def test_a_machine_whose_node_names_no_such_address_counts_when_it_is_asked():
     other = web(6, says=("10.0.0.9",))
     unasked = evidence(request, web(5, says=("10.0.0.9",)), (other[0], None))
     before = explain_request(unasked, KNOWN)
-    assert (before.verdict, before.unqueried_machines) == ("approve", 1)
+    assert (before.verdict, before.evidence.unqueried_machines) == ("approve", 1)
     asked = explain_request(evidence(request, web(5, says=("10.0.0.9",)), other), KNOWN)
-    assert (asked.verdict, asked.unqueried_machines) == ("wait", 0)
+    assert (asked.verdict, asked.evidence.unqueried_machines) == ("wait", 0)
 
 
 def test_the_newest_request_of_a_node_is_the_last_filed_decided_or_not():

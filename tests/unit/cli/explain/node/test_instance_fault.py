@@ -178,7 +178,7 @@ def test_an_account_without_an_answer_is_named_after_the_machine_that_is_silent(
     assert "kubelet-silent" in {finding.fault for finding in others}
     assert cause in last.cause
     assert "component=cloud-prod --tail=50" in last.fix
-    text = render_lines(format_verdict(explanation, NOW))
+    text = render_lines(format_verdict(explanation))
     assert "Also          of unknown existence in its cloud" in text
 
 

@@ -20,7 +20,7 @@ from cli.explain.command import node as explain_node_command
 from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
-from cli.explain.node.output import format_explanation, node_explanation_to_json
+from cli.explain.node.output import explanation_to_json, format_explanation
 from cli.explain.node.route_state import describe_route
 from cli.inside import flow_snapshot
 from cli.lines import format_json
@@ -217,7 +217,7 @@ def explained(name: str) -> NodeExplanation:
 
 
 def shown(explanation: NodeExplanation, width: int | None = None) -> str:
-    return render_lines(format_explanation(explanation, NOW), width)
+    return render_lines(format_explanation(explanation), width)
 
 
 @example(text="\u08ca" * 200, kind="timeout")
@@ -241,7 +241,7 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
     told = shown(explanation, 80)
     assert told.replace("\n", "").isprintable()
     assert max(map(cell_len, told.splitlines())) <= 80, "columns: a combining mark has none, others have two"
-    assert json.loads(format_json(node_explanation_to_json(explanation)))
+    assert json.loads(format_json(explanation_to_json(explanation)))
 
 
 @pytest.mark.parametrize("name", EVIDENCE)
@@ -252,7 +252,7 @@ def test_the_exit_status_says_whether_all_is_well_and_json_says_the_same(name: s
     assert explanation.exit_status == status.get(name, 1)
     assert all(finding.cause and finding.fix for finding in findings)
     assert findings or not explanation.exit_status
-    told = json.loads(format_json(node_explanation_to_json(explanation)))
+    told = json.loads(format_json(explanation_to_json(explanation)))
     assert told["name"] == "web-5"
     assert [check["result"] for check in told["checks"]] == [check.result for check in explanation.checks]
     assert told["lifecycle"]["outcome"] == explanation.deletion.outcome
@@ -385,9 +385,7 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
     decision = decided("ipam", "x", "y")
     known = evidence(node(), flow=flow(said, OBSERVED, decision, unreadable=(subject,)))
     assert (known.machine_event, known.observed, known.find_decision(IPAM)) == (said, OBSERVED, decision)
-    assert node_explanation_to_json(explain_node_evidence(known, TERMS))["lastMessages"]["unreadable"] == [
-        subject
-    ]
+    assert explanation_to_json(explain_node_evidence(known, TERMS))["lastMessages"]["unreadable"] == [subject]
 
 
 def test_a_route_to_a_server_that_is_gone_or_off_is_reported():
@@ -409,7 +407,7 @@ def test_an_error_of_the_machine_is_printed_once_and_then_named():
     decision = decided("labeler", "unchanged", f"left as it is: connect: {SILENCE.message}; retried")
     silent = msgspec.structs.replace(UNREACHABLE, fault=SILENCE)
     found = evidence(node(), SILENCE, flow=flow(silent, OBSERVED, decision))
-    text = render_lines(format_explanation(explain_node_evidence(found, TERMS), NOW))
+    text = render_lines(format_explanation(explain_node_evidence(found, TERMS)))
     messages = text.partition("Last messages")[2]
     assert messages.count("the error of the check `machine`") == 2
     assert SILENCE.message not in messages
@@ -448,7 +446,7 @@ def test_the_terms_are_those_of_the_running_lifecycle_unless_others_are_given():
 )
 def test_the_flag_for_spot_machines_is_true_without_a_value(arguments: list[str], value: str):
     context = explain_node_command.make_context("node", arguments)
-    assert context.params["delete_preempted_gcp_spot"] == value
+    assert context.params["flag_delete_preempted_gcp_spot"] == value
     assert context.params["name"] == "web-1"
 
 

@@ -231,7 +231,7 @@ def test_a_node_that_may_still_become_ready_is_not_stuck(
 ):
     explanation = explained(node, **evidence)
     assert (explanation.verdict.state, explanation.exit_status) == (state, status)
-    assert render_lines(format_explanation(explanation, NOW)).startswith(f"web-1 is {text}")
+    assert render_lines(format_explanation(explanation)).startswith(f"web-1 is {text}")
 
 
 def test_a_rejected_file_is_corrected_where_helm_keeps_it_and_a_question_ends_its_sentence():
@@ -330,6 +330,6 @@ def routing_pod(*flags: str) -> Pod:
     ],
 )
 def test_the_route_of_the_node_is_shown_or_why_there_is_none(node: Node, flags: tuple[str, ...], shown: str):
-    text = render_lines(format_explanation(explained(node, pods=(routing_pod(*flags),)), NOW), 300)
+    text = render_lines(format_explanation(explained(node, pods=(routing_pod(*flags),))), 300)
     assert shown in text
     assert ("Route  " in text) == bool(shown)

@@ -16,7 +16,6 @@ from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, LastMessage
 from cli.status.ipam.ipam_status import (
-    IPAM_FLAGS,
     IpamStatus,
     assess_pod_cidrs,
     build_ipam_status,
@@ -334,7 +333,7 @@ def test_pools_are_those_of_the_running_ipam_unless_others_are_given():
             config=ConfigFile(text=config, source="file"),
             flow=FlowSnapshot(at=NOW, networks=networks if published else None),
         )
-        values = {name: given.get(name.replace("-", "_"), "") for name in IPAM_FLAGS}
+        values = {name.replace("_", "-"): value for name, value in given.items()}
         found = assess_pod_cidrs(snapshot, ClaimPages(), values)
         return [f"{pool.name} {pool.network}/{pool.mask}" for pool in found.pools]
 
@@ -360,18 +359,16 @@ def test_parts_that_could_not_be_read_are_named_with_the_reason():
         "pods of the chart: pods is forbidden",
         "--cloud-config of the chart: configmaps is forbidden",
     )
-    found = assess_pod_cidrs(snapshot, ClaimPages(), dict.fromkeys(IPAM_FLAGS, ""))
+    found = assess_pod_cidrs(snapshot, ClaimPages(), {})
     assert found.unavailable == ("NATS: no watcher pod", pods, config)
     shown = render_lines(format_ipam_status(found, with_nodes=False, width=0)).splitlines()
     assert [line for line in shown if line.startswith("Unavailable")] == [
         f"Unavailable   {each}" for each in found.unavailable
     ]
     assert json.loads(msgspec.json.encode(found))["unavailable"] == list(found.unavailable)
-    given = assess_pod_cidrs(
-        snapshot, ClaimPages(), dict.fromkeys(IPAM_FLAGS, ""), parse_cloud_config("", "ccm-config.yaml")
-    )
+    given = assess_pod_cidrs(snapshot, ClaimPages(), {}, parse_cloud_config("", "ccm-config.yaml"))
     assert config not in given.unavailable, "the file is given"
     whole = msgspec.structs.replace(
         snapshot, pods=(), config=ConfigFile(text="", source="file"), flow=FlowSnapshot(at=NOW)
     )
-    assert assess_pod_cidrs(whole, ClaimPages(), dict.fromkeys(IPAM_FLAGS, "")).unavailable == ()
+    assert assess_pod_cidrs(whole, ClaimPages(), {}).unavailable == ()
