@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.config.chart_schema import CHART, ChartFindings, find_value, make_finding
+from cli.config.chart_schema import CHART, find_value
+from libs.common.cloud_config.findings import Findings
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import CHART_ORDER, CLOUD
@@ -105,21 +106,22 @@ def list_occurrences(flag: str, arguments: Sequence[str]) -> list[str]:
     return [word for word in arguments if pattern.fullmatch(word)]
 
 
-def check_flags(chart: ChartValues) -> ChartFindings:
+def check_flags(chart: ChartValues) -> Findings:
     """Check the flags of every process that the chart installs."""
-    names, found = chart.services, ChartFindings([], [])
+    names, found = chart.services, Findings()
     processes = [names] if chart.is_single_process else [(name,) for name in names]
     reporters: dict[_Message, list[str]] = {}
     for process in processes:
         for message in _check_process(chart, process):
             reporters.setdefault(message, []).extend(process)
-    found.warnings.extend(make_finding("extraArgs", text) for text in _find_flags_set_by_values(chart))
+    for text in _find_flags_set_by_values(chart):
+        found.add_warning(0, "extraArgs:", text)
     for (is_mistake, path, text), services in reporters.items():
         if is_mistake:
-            found.mistakes.append(make_finding(path, _name_services(text, services, names)))
+            found.add_mistake(0, f"{path}:", _name_services(text, services, names))
         elif _ANOTHER not in text or len(services) == len(names):
             sentence = text.replace(_ANOTHER, ": no installed service accepts it")
-            found.warnings.append(make_finding(path, sentence))
+            found.add_warning(0, f"{path}:", sentence)
     return found
 
 

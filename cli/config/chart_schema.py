@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, Final
 
-import msgspec
-
-from libs.common.cloud_config.findings import suggest_name, truncate_line
+from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
 from libs.common.cloud_config.model import Finding
 from libs.common.contract.services import SERVICE_TABLE
 
@@ -45,13 +43,6 @@ _DEFAULTED: Final = {  # null means the default, is harmless, or is checked else
 }
 
 
-class ChartFindings(msgspec.Struct, frozen=True):
-    """Values that the schema rejects, and values without effect."""
-
-    mistakes: list[Finding] = []
-    warnings: list[Finding] = []
-
-
 def make_finding(path: str, sentence: str) -> Finding:
     """Return a finding whose text is `path: sentence`."""
     return Finding(path=f"{path}:", problem=sentence)
@@ -64,17 +55,17 @@ def find_value(parent: Any, path: str) -> Any:
     return parent
 
 
-def check_schema(values: dict[str, Any]) -> ChartFindings:
-    """Check the types, formats and keys of all values."""
-    judged = ChartFindings(mistakes=[], warnings=[])
+def check_schema(values: dict[str, Any]) -> Findings:
+    """Check the types, formats and keys of all values: mistakes, and warnings of values without effect."""
+    judged = Findings()
     _check_value(values, CHART["schema"], "", judged)
     return judged
 
 
-def _check_value(value: Any, schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
+def _check_value(value: Any, schema: dict[str, Any], path: str, judged: Findings) -> None:
     problem = _find_type_problem(value, schema) or next(_find_form_problems(value, schema), "")
     if problem:
-        judged.mistakes.append(make_finding(path, problem))
+        judged.add_mistake(0, f"{path}:", problem)
     elif isinstance(value, dict):
         _check_keys(value, schema, path, judged)
     elif isinstance(value, list):
@@ -82,21 +73,21 @@ def _check_value(value: Any, schema: dict[str, Any], path: str, judged: ChartFin
             _check_value(item, schema.get("items", {}), f"{path}[{index}]", judged)
 
 
-def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
+def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: Findings) -> None:
     known, others = schema.get("properties"), schema.get("additionalProperties", {})
     for key in schema.get("required", ()):
         if key not in value:
-            judged.mistakes.append(make_finding(f"{path}.{key}", "is missing"))
+            judged.add_mistake(0, f"{path}.{key}:", "is missing")
     for key, item in value.items():
         here = f"{path}.{truncate_line(str(key))}" if path else truncate_line(str(key))
         if known and key in known:
             _check_known_keys(item, known[key], here, judged)
         elif others is False or not _is_valid_name(str(key), schema.get("propertyNames", {})):
             hint = suggest_name(str(key), list(known or ()))
-            judged.mistakes.append(make_finding(here, f"the chart rejects this key{hint}"))
+            judged.add_mistake(0, f"{here}:", f"the chart rejects this key{hint}")
         elif known and here not in _OTHER_RULES:
             hint = suggest_name(str(key), list(known))
-            judged.warnings.append(make_finding(here, f"has no effect: the chart has no such value{hint}"))
+            judged.add_warning(0, f"{here}:", f"has no effect: the chart has no such value{hint}")
         elif item is not None:
             _check_value(item, others, here, judged)
 
@@ -109,17 +100,17 @@ def _is_valid_name(name: str, rule: dict[str, Any]) -> bool:
     return name in rule.get("enum", [name]) and re.search(rule.get("pattern", ""), name) is not None
 
 
-def _check_known_keys(item: Any, schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
+def _check_known_keys(item: Any, schema: dict[str, Any], path: str, judged: Findings) -> None:
     if item is not None:
         _check_value(item, schema, path, judged)
     elif path in _DEFAULTED:
         return
     elif "properties" in schema:  # the chart reads keys of this mapping
-        judged.mistakes.append(make_finding(path, "must be a mapping, but has no value. Remove the key"))
+        judged.add_mistake(0, f"{path}:", "must be a mapping, but has no value. Remove the key")
     else:  # Helm removes the default of such a key before it validates
         risk = ": the installation may fail" if "." in path else ""
         text = f"has no value, which removes the chart's default{risk}"
-        judged.warnings.append(make_finding(path, text))
+        judged.add_warning(0, f"{path}:", text)
 
 
 def _find_type_problem(value: Any, schema: dict[str, Any]) -> str:
