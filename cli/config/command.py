@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from cli import access_options
 from cli.command_exit import run_command
 
 
@@ -15,13 +16,8 @@ def config() -> None:
 
 @config.command(short_help="Find all mistakes in config files and chart values.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format. text prints lines FILE:LINE: that editors and CI systems parse.",
+@access_options.output_option(
+    "Output format. text prints lines FILE:LINE: that editors and CI systems parse."
 )
 @click.option(
     "--chart-values",

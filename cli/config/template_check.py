@@ -49,11 +49,6 @@ class EntryTrials(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[Trial, ...] = ()
 
     @property
-    def is_provider_id(self) -> bool:
-        """Whether it is the providerID under platformMetadata."""
-        return (self.kind, self.entry.key) == ("platformMetadata", "provider_id")
-
-    @property
     def path(self) -> str:
         key = _GO_NAMES.get(self.entry.key, self.entry.key) if self.kind == "platformMetadata" else ""
         return f'transformations[{self.rule.index}].{self.kind}["{truncate_line(key or self.entry.key)}"]'
@@ -121,7 +116,7 @@ def _try_template(one: EntryTrials, template: Template, platform: str, is_match:
     machine, second = load_sample_machines()[platform], _load_second_machines()[platform]
     trial = Trial(platform=platform, is_match=is_match)
     try:
-        if not one.is_provider_id:
+        if (one.kind, one.entry.key) != ("platformMetadata", "provider_id"):
             return msgspec.structs.replace(trial, text=render(template, machine.record))
         actions: list[tuple[int, int]] = []
         text = render(template, machine.identity_record, actions=actions)

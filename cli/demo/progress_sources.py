@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cli.demo.node_progress import DemoProgress, LogLine, parse_log_line
-from libs.common.kube.api import KubeApi
+from libs.common.kube.api import KubeApi, raise_unreadable
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.objects import Item, Resource, UnreadableObject
+from libs.common.kube.objects import Item, Resource
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import Changed, ListSnapshot, WatchEvent
 
@@ -60,12 +60,8 @@ async def watch_objects(
 
     try:
         async with asyncio.TaskGroup() as group:
-            watch = group.create_task(Reflector(api, resource, on_unreadable=_raise_unreadable).run(see))
+            watch = group.create_task(Reflector(api, resource, on_unreadable=raise_unreadable).run(see))
             yield
             watch.cancel()
     finally:
         await api.close()
-
-
-def _raise_unreadable(unreadable: UnreadableObject) -> None:
-    raise RuntimeError(f"the API server sent an unreadable object: {unreadable}")

@@ -101,6 +101,6 @@ def _run(check: CheckDefinition, seen: InstallationSnapshot) -> CheckReport:
         nonlocal result
         result = yield from check.run(seen)
 
-    findings = tuple(collect()) or (Finding.ok(result),)
+    findings = tuple(collect()) or (Finding(state="ok", seen=result),)
     state = find_worst_state(finding.state for finding in findings)
     return CheckReport(name=check.name, state=state, asks=check.question, findings=findings)

@@ -24,11 +24,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
 
     @classmethod
-    def ok(cls, seen: str) -> "Finding":
-        """Return a finding with the state ok."""
-        return cls(state="ok", seen=seen)
-
-    @classmethod
     def wrong(cls, seen: str, fix: str, *commands: str) -> "Finding":
         """Return a finding with the state wrong and its fix."""
         return cls(state="wrong", seen=seen, fix=fix, commands=commands)

@@ -33,13 +33,8 @@ from cli.doctor.kubelet_queries import (
     read_unready_pods,
 )
 from cli.doctor.required_permissions import get_role_paths, list_access_reviews
-from cli.doctor.snapshot import (
-    AccessReviews,
-    InstallationSnapshot,
-    TalosObjects,
-)
+from cli.doctor.snapshot import AccessReviews, InstallationSnapshot, TalosObjects
 from cli.inside.flow_client import query_flow
-from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from libs.common.contract.kube_service import KubeService
 from libs.common.contract.node import ApiObject
 from libs.common.kube.api import SERVICES, KubeApi
@@ -193,12 +188,6 @@ async def _read_talos_objects(kube: KubeApi, seen: InstallationSnapshot) -> Talo
     )
 
 
-async def _query_flow(kube: KubeApi, seen: InstallationSnapshot) -> FlowSnapshot | FlowUnavailable:
-    if seen.installation.is_all_in_one:
-        return FlowUnavailable(reason="not queried")
-    return await query_flow(kube, seen.query, seen.pods)
-
-
 async def _list_services(kube: KubeApi, seen: InstallationSnapshot) -> tuple[KubeService, ...] | Unavailable:
     if not any(each.is_switched_on for each in list_accounts(seen.workloads)):
         return ()
@@ -225,7 +214,7 @@ READERS: Final[Mapping[str, _Reader]] = {
     "talos_objects": _read_talos_objects,
     "talos": probe_credential_in_pod,
     "clock": lambda kube, seen: read_clock(kube),
-    "flow": _query_flow,
+    "flow": lambda kube, seen: query_flow(kube, seen.query, seen.pods),
     "authority": lambda kube, seen: _read_config_map(
         kube, seen, f"{seen.installation.prefix}-nats-ca", "ca.crt"
     ),

@@ -38,19 +38,14 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rate_limit: int | None = None
     waiting: tuple[str, ...] = ()  # the Nodes of deleted servers that the limit of deletions keeps
 
-    @property
-    def is_rate_limit_low(self) -> bool:
-        """Whether the account pauses, so that the rest is left to the project's other clients."""
-        if self.requests_left is None or self.rate_limit is None:
-            return False
-        return self.requests_left < self.rate_limit * SHARE_OF_OTHERS
-
     def list_problems(self) -> Iterator[str]:
         """Yield what keeps the account from its work, one line each."""
+        left, limit = self.requests_left, self.rate_limit
         if self.problem:
             yield self.problem
-        elif self.is_rate_limit_low:
-            yield f"{self.requests_left:,} of {self.rate_limit:,} requests remain of its rate limit"
+        elif left is not None and limit is not None and left < limit * SHARE_OF_OTHERS:
+            # It pauses, so that the rest is left to the project's other clients.
+            yield f"{left:,} of {limit:,} requests remain of its rate limit"
         if self.waiting:
             count, names = pluralize(len(self.waiting), "Node"), format_names(self.waiting)
             yield f"{count} of deleted servers kept by the limit of deletions: {names}"

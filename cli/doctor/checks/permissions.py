@@ -43,7 +43,7 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
         f"{len(asked) - wanted} forbidden ones"
     )
     if unknown and asked and not missing and not excess:
-        yield Finding.ok(well)
+        yield Finding(state="ok", seen=well)
     return well
 
 

@@ -13,7 +13,6 @@ from cli.explain.node.finding import NodeCase
 from cli.explain.node.initialization_steps import InitializationStep, list_initialization_steps
 from cli.explain.node.node_evidence import NodeEvidence, complete_by_accounts
 from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
-from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, NODE_LIFECYCLE, SELECTABLE
 from libs.common.contract.instances import derive_native_provider_id
@@ -56,11 +55,6 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def node(self) -> Node:
         return self.evidence.node
-
-    @property
-    def has_ownership_config(self) -> bool:
-        """Whether the file has an ownership section."""
-        return self.evidence.ownership != OwnershipConfig()
 
     @property
     def exit_status(self) -> int:

@@ -14,6 +14,7 @@ from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanati
 from cli.explain.node.route_state import describe_route
 from cli.layout import blank_line, format_field, pluralize
 from cli.lines import Line
+from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import (
     DeadLetter,
     Decided,
@@ -153,7 +154,7 @@ def _format_owners(explanation: NodeExplanation) -> Iterator[Line]:
     file = explanation.evidence.config_file
     source = file.source if file else "no --cloud-config given"
     yield format_title(f"Ownership ({source})")
-    if explanation.has_ownership_config:
+    if explanation.evidence.ownership != OwnershipConfig():
         yield from map(_format_owner, explanation.owners)
         return
     text = "no ownership configured: each controller decides by itself"

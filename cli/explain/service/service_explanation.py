@@ -77,17 +77,12 @@ class ServiceExplanation(msgspec.Struct, frozen=True, kw_only=True):
         return {"stuck": 1, "unknown": 2}.get(self.state, 0)
 
     @property
-    def is_ending(self) -> bool:
-        """Whether the Service is to lose its load balancer."""
-        service, process = self.evidence.service, self.process
-        is_selected_now = process is not None and _is_selected(self.evidence, process)
-        return bool(service.metadata.deletion_timestamp) or not is_selected_now
-
-    @property
     def abandon_command(self) -> str:
         """Return the command that gives up what the record names; "" while nothing is to end."""
         service, record = self.evidence.service, self.record
-        if record is None or not self.is_ending or not self.findings:
+        stays = self.process is not None and _is_selected(self.evidence, self.process)
+        is_ending = bool(service.metadata.deletion_timestamp) or not stays
+        if record is None or not is_ending or not self.findings:
             return ""
         annotation = f"{ABANDON_ANNOTATION}={record.id or ABANDON_UNKNOWN}"
         return (
@@ -125,10 +120,6 @@ def explain_service(evidence: ServiceEvidence) -> ServiceExplanation:
         invalid=parsed.invalid if parsed else (),
         selection=_select_targets(evidence, process, parsed),
     )
-
-
-def _has_wish(evidence: ServiceEvidence) -> bool:
-    return evidence.service.spec.type == LOAD_BALANCER
 
 
 def _is_selected(evidence: ServiceEvidence, process: AccountProcess) -> bool:
@@ -188,7 +179,7 @@ def _find_problems(
             cause="; ".join(map(str, parsed.invalid)),
             fix=_CONDITION_FIXES["InvalidField"],
         )
-    if _has_wish(evidence) and record is not None and not _is_selected(evidence, process):
+    if service.spec.type == LOAD_BALANCER and record is not None and not _is_selected(evidence, process):
         yield Finding(
             what="no longer of its account",
             cause=f"account {process.account.name} has its load balancer, and must delete it first",
@@ -213,7 +204,7 @@ def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[Finding]:
             fix="Start the controller that has set it. If there is none, look for the load balancer in the "
             "cloud's console, delete it there, and remove the finalizer by hand.",
         )
-    if not _has_wish(evidence):
+    if service.spec.type != LOAD_BALANCER:
         return
     own = service.spec.load_balancer_class
     off = next((each for each in accounts if is_selected(service, each.account)), None)
