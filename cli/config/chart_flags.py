@@ -174,11 +174,11 @@ def _strip_suggestion(text: str) -> str:
 def _list_accepting_services(text: str) -> list[str]:
     """Return the services that accept a flag that another one reports as unknown."""
     unknown = re.match(r"unknown flag --([^\s,]+)", text)
-    return [name for name in SETTINGS_TYPES if unknown and _accepts_flag(name, unknown[1])]
-
-
-def _accepts_flag(service: str, flag: str) -> bool:
-    return any(flag == each.flag.name for each in list_options(SETTINGS_TYPES[service]))
+    return [
+        name
+        for name, kind in SETTINGS_TYPES.items()
+        if unknown and unknown[1] in {each.flag.name for each in list_options(kind)}
+    ]
 
 
 def _find_flags_set_by_values(chart: ChartValues) -> Iterator[str]:

@@ -146,16 +146,12 @@ def _format_totals(different: Sequence[NodeDifference]) -> Iterator[Line]:
         return
     counts: Counter[tuple[str, str]] = Counter()
     for each in different:
-        counts.update({(change.diff_mark, _format_subject(change)) for change in each.changes})
+        counts.update({(one.diff_mark, f"{one.kind} {one.key}".rstrip()) for one in each.changes})
         counts.update({("!", f"Event {notice.reason}") for notice in each.notices})
     yield Line(0, Text("Total", style="bold"))
     for (mark, subject), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         yield Line(4, Text(f"{mark} {subject}: {pluralize(count, 'node')}", style=_MARKS.get(mark, "yellow")))
     yield Line(0, Text())
-
-
-def _format_subject(change: NodeChange) -> str:
-    return f"{change.kind} {change.key}".rstrip()
 
 
 def format_changes(found: Iterable[NodeChange]) -> Iterator[Line]:

@@ -178,17 +178,13 @@ async def replace_first_of_three(nodes: Cluster) -> None:
     await nodes.kubelets.join(SimKubelet.of_machine(newcomer))
 
 
-async def test_of_a_node_it_says_what_is_not_known_without_a_talosconfig(nodes: Cluster):
+async def test_of_a_node_it_says_what_is_not_known_without_a_talosconfig_and_its_route(nodes: Cluster):
     await nodes.join(ONE)
     said = await nodes.explain("asks-1", TALOSCONFIG="none")
     assert said.status == 2
     assert "unknown  machine     cannot access the Talos API: no talosconfig" in said.out
     await initialized(nodes, ONE)
     assert (await nodes.explain("asks-1", "--without-talos", TALOSCONFIG="none")).status == 0
-
-
-async def test_the_route_that_the_cluster_reports_is_shown(nodes: Cluster):
-    await nodes.join(ONE)
     condition = {
         "type": "NetworkUnavailable",
         "status": "True",
@@ -202,7 +198,7 @@ async def test_the_route_that_the_cluster_reports_is_shown(nodes: Cluster):
         content_type="application/strategic-merge-patch+json",
     )
     assert answer.status == 200, answer.body
-    said = await nodes.explain("asks-1")
+    said = await nodes.explain("asks-1", "--without-talos")
     assert "Route         none: the network has no route to this Node" in said.out
 
 

@@ -87,7 +87,7 @@ def suggest_actions(explanation: RequestExplanation) -> Iterator[str]:
         case RequestExplanation(verdict="ignore"):
             yield "csr does not handle this signer or user; another approver decides."
         case RequestExplanation(verdict="foreign", state="pending"):
-            yield _FOREIGN.format(node=_get_node_name(explanation))
+            yield _FOREIGN.format(node=explanation.evidence.csr.node_name)
         case RequestExplanation(state="superseded"):
             yield f"See {explanation.superseded_by}: the kubelet waits for that request. {_CLEANED}"
         case RequestExplanation(state="approved"):
@@ -119,11 +119,7 @@ def _advise_denied(explanation: RequestExplanation) -> Iterator[str]:
 
 
 def _fill_text(text: str, explanation: RequestExplanation) -> str:
-    node = _get_node_name(explanation)
+    node = explanation.evidence.csr.node_name
     waits = [check for check in explanation.checks if check.name == explanation.check]
     others = sorted({name for check in waits for name in check.nodes} - {node})
     return text.format(node=node, others=" or ".join(others[:3]) or "another")
-
-
-def _get_node_name(explanation: RequestExplanation) -> str:
-    return explanation.evidence.csr.signing_request.node_name

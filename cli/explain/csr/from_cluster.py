@@ -129,7 +129,7 @@ async def _gather_machines(
 ) -> RequestEvidence:
     """Query the node's machine and those of Nodes with the same claims, then dial the contested addresses."""
     nodes = {node.name: node for node in evidence.nodes}
-    own = evidence.csr.signing_request.node_name
+    own = evidence.csr.node_name
     names = nodes.keys() if all_machines else {own, *find_claimants(evidence)}
     # metadata does not query machines of Nodes without node IPs, so they attest nothing.
     asked = [nodes[name] for name in sorted(names) if name == own or nodes[name].provided_node_ip]

@@ -54,7 +54,7 @@ def format_explanation(explanation: RequestExplanation) -> Iterator[Line]:
 
 def _format_heading(explanation: RequestExplanation) -> Iterator[Line]:
     filed, asked = explanation.evidence.csr, explanation.evidence.certificate_request
-    node = filed.signing_request.node_name
+    node = filed.node_name
     who = (
         f"  requested by node {node}" if node and explanation.verdict != "ignore" else "  not handled by csr"
     )
@@ -132,7 +132,7 @@ def explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
     filed, asked = evidence.csr, evidence.certificate_request
     return {
         "name": filed.name,
-        "node": filed.signing_request.node_name or None,
+        "node": filed.node_name or None,
         "username": filed.spec.username,
         "signerName": filed.spec.signer_name,
         "creationTimestamp": filed.metadata.creation_timestamp,

@@ -47,12 +47,12 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def node(self) -> Node | None:
         """Return the Node of the requesting kubelet; None if there is none."""
-        return next((node for node in self.nodes if node.name == self.csr.signing_request.node_name), None)
+        return next((node for node in self.nodes if node.name == self.csr.node_name), None)
 
     @property
     def certificate_request(self) -> CertificateRequest | None:
         """Return the requested certificate; None if the request cannot be parsed."""
-        parsed = parse_request(self.csr.signing_request.spec.request)
+        parsed = parse_request(self.csr.spec.request)
         return parsed if isinstance(parsed, CertificateRequest) else None
 
     @property
@@ -115,7 +115,7 @@ def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
         return frozenset()
     found = [claim.node for ip in asked.ips for claim in claims.find_by_address(ip)]
     found += [claim.node for dns in asked.dns_names for claim in claims.find_by_name(dns)]
-    return frozenset(found) - {evidence.csr.signing_request.node_name}
+    return frozenset(found) - {evidence.csr.node_name}
 
 
 def list_contested_addresses(evidence: RequestEvidence) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def _list_unknown_checks(
     asked, endpoint = evidence.certificate_request, policy.api_endpoint
     if asked is None or endpoint.is_api_server or not _rests_on_endpoint(decision):
         return
-    if depends_on_endpoint(asked, evidence.csr.signing_request.node_name):
+    if depends_on_endpoint(asked, evidence.csr.node_name):
         why = f" ({quote_untrusted(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
         yield CheckResult("endpoint", "unknown", _ENDPOINT_UNKNOWN + why)
 
