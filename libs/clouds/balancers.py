@@ -242,8 +242,14 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
         """
         ...
 
-    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
-        """Return all balancers with the tags of this cluster, of any account: every page, or no answer."""
+    async def list_balancers(
+        self, cluster_uid: str, *, reads_parts: bool
+    ) -> tuple[Balancer, ...] | Unanswered:
+        """Return all balancers with the tags of this cluster, of any account: every page, or no answer.
+
+        Without `reads_parts`, parts that can outlive their balancer may be those of the last listing, unless
+        this client has read or changed a balancer since, or a balancer is another one.
+        """
         ...
 
     async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:

@@ -58,14 +58,21 @@ class BalancerReader:
         self.listing: Listing | None = None  # the last one
         self.anchor_lookups: dict[InstanceAnchor, AnchorLookup] = {}  # the last one of each
 
-    async def list_balancers(self, cluster_uid: str) -> None:
-        """List all balancers of the cluster, unless a listing has ended since this call began."""
+    async def list_balancers(self, cluster_uid: str, *, reads_parts: bool = True) -> None:
+        """List all balancers of the cluster, unless a listing has ended since this call began.
+
+        The first listing of a term reads parts, too: another process may have changed them.
+        """
         known = self.listing
         async with self._listing_lock:
             if self.listing is not known:
                 return
-            answer, times = await self._ask(self.balancers.list_balancers(cluster_uid))
-            self.listing = Listing(answer=answer, **times)
+            reads_parts = reads_parts or known is None or not self.balancers.has_outliving_parts
+            answer, times = await self._ask(
+                self.balancers.list_balancers(cluster_uid, reads_parts=reads_parts)
+            )
+            parts_began_at = times["began_at"] if reads_parts or known is None else known.parts_began_at
+            self.listing = Listing(answer=answer, parts_began_at=parts_began_at, **times)
 
     async def read_balancer(self, balancer_id: str) -> Lookup:
         """Return the balancer with this id."""

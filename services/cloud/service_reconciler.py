@@ -208,8 +208,8 @@ class ServiceReconciler:
 
     async def _make(self, service: KubeService, state: _ServiceState, step: Step[Any, Any]) -> None:
         match step:
-            case ListBalancers():
-                await self.reader.list_balancers(self.cluster_uid)
+            case ListBalancers(reads_parts=reads_parts):
+                await self.reader.list_balancers(self.cluster_uid, reads_parts=reads_parts)
             case ReadBalancer(balancer_id=balancer_id):
                 state.lookups[balancer_id] = await self.reader.read_balancer(balancer_id)
             case ReadAnchor(anchor=anchor):

@@ -166,11 +166,21 @@ def at(seconds: float) -> datetime:
 
 
 def make_listing(
-    *balancers: Balancer, at_second: float = 0, generation: int = 1, answer: Any = None
+    *balancers: Balancer,
+    at_second: float = 0,
+    generation: int = 1,
+    answer: Any = None,
+    parts_at_second: float | None = None,
 ) -> Listing:
+    """A listing; by default it has read parts, too."""
     began_at = at(at_second)
-    found = balancers if answer is None else answer
-    return Listing(began_at=began_at, ended_at=began_at, generation=generation, answer=found)
+    return Listing(
+        began_at=began_at,
+        ended_at=began_at,
+        generation=generation,
+        answer=balancers if answer is None else answer,
+        parts_began_at=began_at if parts_at_second is None else at(parts_at_second),
+    )
 
 
 def make_lookup(

@@ -222,7 +222,7 @@ async def test_a_release_leaves_the_balancer_without_our_targets_ports_and_tags(
         assert await client.ours.change_balancer(balancer_id, changes[0]) == WriteSuccess()
     [stored] = client.balancers()
     assert (stored["targets"], stored["services"], stored["labels"]) == ([], [], {"team": "edge"})
-    assert await client.ours.list_balancers(OWNER.cluster_uid) == ()
+    assert await client.ours.list_balancers(OWNER.cluster_uid, reads_parts=True) == ()
 
 
 async def test_a_deletion_succeeds_once_and_is_not_found_afterwards(client: Client):
@@ -240,7 +240,7 @@ async def test_a_listing_has_all_pages_of_this_cluster_and_nothing_else(client: 
     client.project.add_balancer("native", labels={"hcloud-ccm/service-uid": "5"})
     for ignores_filters in (False, True):
         client.server.cloud.ignores_filters = ignores_filters
-        listed = await client.ours.list_balancers(OWNER.cluster_uid)
+        listed = await client.ours.list_balancers(OWNER.cluster_uid, reads_parts=True)
         assert isinstance(listed, tuple)
         assert sorted(each.name for each in listed) == sorted(f"ours-{number}" for number in range(60))
 
@@ -252,7 +252,7 @@ async def test_a_listing_is_complete_or_no_answer(client: Client, fault: str):
     for number in range(60):
         client.project.add_balancer(f"ours-{number}", labels=LABELS)
     client.server.add_fault(fault, after=1, count=1)
-    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid), Unanswered)
+    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid, reads_parts=True), Unanswered)
 
 
 async def test_certificates_are_found_by_name_and_asked_for_once(client: Client):

@@ -110,8 +110,8 @@ class Client:
         assert isinstance(found, Balancer), found
         return found
 
-    async def listing(self) -> dict[str, Balancer]:
-        found = await self.ours.list_balancers(OWNER.cluster_uid)
+    async def listing(self, *, reads_parts: bool = True) -> dict[str, Balancer]:
+        found = await self.ours.list_balancers(OWNER.cluster_uid, reads_parts=reads_parts)
         assert isinstance(found, tuple), found
         return {each.id: each for each in found}
 
@@ -560,7 +560,52 @@ async def test_a_listing_is_complete_or_no_answer(client: Client, path: str, fau
     await client.converge(balancer_id, await client.desire(80, 443))
     await client.ours.create_balancer(await client.desire(), (), OWNER)
     client.server.add_fault(fault, path)
-    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid), Unanswered)
+    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid, reads_parts=True), Unanswered)
+
+
+async def lose_a_change(client: Client, balancer_id: str) -> None:
+    client.server.add_fault("drop", method="POST", count=1)
+    change = Change(method="POST", path="/v1/loadbalancer-target-groups", body=b"{}")
+    assert isinstance(await client.ours.change_balancer(balancer_id, change), UnknownOutcome)
+
+
+async def add_a_balancer(client: Client, balancer_id: str) -> None:
+    balancer = client.organisation.tables["loadbalancers"][balancer_id]
+    client.organisation.tables["loadbalancers"]["lb-2"] = balancer | {"identity": "lb-2"}
+
+
+async def change_the_balancer(client: Client, balancer_id: str) -> None:
+    client.organisation.tables["loadbalancers"][balancer_id]["status"] = "updating"
+
+
+async def read_the_balancer(client: Client, balancer_id: str) -> None:
+    await client.get(balancer_id)
+
+
+async def replace_the_credential(client: Client, balancer_id: str) -> None:
+    client.file.write_text(client.file.read_text() + "\n# another generation")
+
+
+@pytest.mark.parametrize(
+    "void",
+    [lose_a_change, add_a_balancer, change_the_balancer, read_the_balancer, replace_the_credential],
+)
+async def test_a_listing_may_keep_target_groups_until_something_may_have_changed_them(
+    client: Client, void: Callable[[Client, str], Awaitable[None]]
+):
+    balancer_id = await client.create()
+    await client.converge(balancer_id, await client.desire(), client.add_target())
+    before = await client.listing()
+    requests = len(client.server.requests)
+    assert await client.listing(reads_parts=False) == before
+    assert [each.path for each in client.server.requests[requests:]] == ["/v1/loadbalancers"]
+    client.groups[0]["_attachments"] = []  # by another client
+    assert await client.listing(reads_parts=False) == before
+    await void(client, balancer_id)
+    after = await client.listing(reads_parts=False)
+    assert after[balancer_id].targets == ()
+    client.groups[0]["labels"] |= {"talos-ccm/service-uid": "of another Service"}
+    assert any(each.is_remnant for each in (await client.listing()).values())
 
 
 async def test_a_listing_is_by_one_credential(client: Client, account: ThalassaAccount):
@@ -572,7 +617,7 @@ async def test_a_listing_is_by_one_credential(client: Client, account: ThalassaA
         client.server.after_answer = lambda request, answer: None
 
     client.server.after_answer = lambda request, answer: replace_secret(request)
-    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid), Unanswered)
+    assert isinstance(await client.ours.list_balancers(OWNER.cluster_uid, reads_parts=True), Unanswered)
     assert len(await client.listing()) == 1
 
 

@@ -166,6 +166,7 @@ class RandomCluster:
     prefix = "hcloud://"  # of providerIDs
     native_label = "hcloud-ccm/service-uid"
     id_key = "id"  # of a load balancer
+    has_node_selectors = True
     read_faults: tuple[tuple[str, str], ...] = _READ_FAULTS
     write_faults: tuple[tuple[str, str], ...] = _WRITE_FAULTS
 

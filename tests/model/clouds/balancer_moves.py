@@ -180,7 +180,9 @@ def _execute(
     asked: dict[str, Any] = {"began_at": now, "ended_at": now, "generation": generation}
     match step:
         case ListBalancers():
-            after = replace(process, listing=Listing(answer=list_tagged(world, account), **asked))
+            after = replace(
+                process, listing=Listing(answer=list_tagged(world, account), parts_began_at=now, **asked)
+            )
             yield "lists", put(world, number, after)
         case ReadBalancer(balancer_id=balancer_id):
             paid = find_paid(world, account, balancer_id)

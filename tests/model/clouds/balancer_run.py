@@ -1,30 +1,38 @@
-"""Runs many large schedules of balancers, each once: `python -m tests.model.clouds.balancer_run SEEDS FILE`.
+"""Runs many large schedules of balancers, each once, at Hetzner (`hcloud`) or `thalassa`.
 
-A line of the file is a schedule that has ended; an interrupted run continues after them.
+`python -m tests.model.clouds.balancer_run CLOUD SEEDS FILE [SERVICES NODES]`. A line of the file is a
+schedule that has ended; an interrupted run continues after them.
 """
 
 import logging
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from tests.model.clouds.balancer_cluster import Scale
+from tests.model.clouds.balancer_cluster import RandomCluster, Scale
 from tests.model.clouds.balancer_schedule import Result, run_in_a_folder
+from tests.model.clouds.thalassa_cluster import ThalassaCluster
 
-LARGE = Scale(services=20, nodes=10, groups=2)
+CLUSTERS: Final[Mapping[str, type[RandomCluster]]] = {"hcloud": RandomCluster, "thalassa": ThalassaCluster}
 
 
-def main(seeds: int, file: Path, services: int = LARGE.services, nodes: int = LARGE.nodes) -> int:
+def main(cloud: str, seeds: int, file: Path, services: int = 20, nodes: int = 10) -> int:
     """Run what the file lacks, and print the sums; whether a schedule found something."""
     logging.disable()
-    scale = msgspec.structs.replace(LARGE, services=services, nodes=nodes, groups=max(1, nodes // 10))
+    cluster = CLUSTERS[cloud]
+    # a load balancer at Hetzner has at most 25 targets
+    groups = max(2, nodes // 10) if cluster.has_node_selectors else 1
+    # the first round of many Services passes while they are created
+    scale = Scale(services=services, nodes=nodes, groups=groups, rounds=1 + services // 100)
     lines = file.read_bytes().splitlines() if file.exists() else []
     results = {each.seed: each for each in (msgspec.json.decode(line, type=Result) for line in lines)}
     for seed in range(seeds):
         if seed not in results:
-            result = results[seed] = run_in_a_folder(seed, scale)
+            result = results[seed] = run_in_a_folder(seed, scale, cluster)
             kept = result if result.wrong else msgspec.structs.replace(result, story=[])
             with file.open("ab") as output:
                 output.write(msgspec.json.encode(kept) + b"\n")
@@ -38,4 +46,4 @@ def main(seeds: int, file: Path, services: int = LARGE.services, nodes: int = LA
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:])))

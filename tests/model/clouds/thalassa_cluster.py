@@ -21,12 +21,13 @@ _RANGE: Final = "192.0.2.0/24"
 
 
 class ThalassaCluster(RandomCluster):
-    """All Nodes are targets of all Services: there is no node selector."""
+    """All Nodes are targets of all Services."""
 
     provider = "thalassa"
     prefix = "thalassacloud://"
     native_label = "k8s.thalassa.cloud/kubernetes-service-uid"
     id_key = "identity"
+    has_node_selectors = False
     read_faults = (
         *((name, "now") for name in ("drop", "cut_off", "proxy_bad_gateway", "service_error", "hang")),
         *((name, "now") for name in ("lying_not_found", "proxy_not_found", "login_page", "duplicate")),

@@ -97,7 +97,7 @@ class OctaviaClient:
         return found
 
     async def list_all(self) -> tuple[Balancer, ...]:
-        found = await self.ours.list_balancers(OWNER.cluster_uid)
+        found = await self.ours.list_balancers(OWNER.cluster_uid, reads_parts=True)
         assert not isinstance(found, Unanswered), found
         return found
 

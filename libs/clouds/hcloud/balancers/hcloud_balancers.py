@@ -150,7 +150,9 @@ class HcloudBalancers:
             self._named |= {(known[0], path, each.name): each for each in found}
         return self._named.get(known)
 
-    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+    async def list_balancers(
+        self, cluster_uid: str, *, reads_parts: bool
+    ) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with all tags of an owner in this cluster."""
         selector = {"label_selector": f"{CLUSTER_LABEL}={cluster_uid}"}
         listed = await self._api.list_items(_PATH, selector, LoadBalancer)

@@ -130,7 +130,9 @@ class OctaviaBalancers:
         addresses = await self._list_addresses()
         return addresses if isinstance(addresses, Unanswered) else set_reserved_address(parsed, addresses)
 
-    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+    async def list_balancers(
+        self, cluster_uid: str, *, reads_parts: bool
+    ) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with the tags of this cluster, and addresses that are left of others."""
         tags = {"tags": build_cluster_tag(cluster_uid)}
         addresses = await self._list_addresses()  # first: an address of a new balancer must not look left

@@ -19,6 +19,7 @@ from libs.clouds.balancers import (
     WriteSuccess,
 )
 from libs.clouds.cloud_writes import explain_failed_write, poll, set_deadline
+from libs.clouds.http_reader import AnswerT, ReadResponse
 from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.clouds.thalassa.balancers import plan
 from libs.clouds.thalassa.balancers.desired import (
@@ -50,6 +51,16 @@ _FIRST_POLL_SECONDS: Final = 0.3
 _MAX_POLL_SECONDS: Final = 5.0  # as the cloud's own controller
 
 
+class _Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A listing, and what voids its target groups."""
+
+    generation: int  # of the credential
+    cluster_uid: str
+    activity: int  # of the client when it began
+    balancers: tuple[LoadBalancer, ...]
+    groups: tuple[TargetGroup, ...]
+
+
 class ThalassaBalancers:
     """Implements Balancers for the organisation of a config file; its credential has to be able to write."""
 
@@ -70,6 +81,8 @@ class ThalassaBalancers:
         self._default_subnet = default_subnet
         self._first_poll_seconds = first_poll_seconds
         self._subnets: dict[tuple[int, str, str], str] = {}  # by generation, VPC and name
+        self._listing: _Listing | None = None  # the last one that read target groups
+        self._activity = 0  # reads of single balancers, and writes that have ended
 
     @property
     def credential(self) -> Credential:
@@ -138,32 +151,64 @@ class ThalassaBalancers:
     def _build_subnet_key(self, desired: DesiredBalancer) -> tuple[int, str, str]:
         return (self.credential.generation, desired.defaults.vpc, get_subnet_name(desired))
 
-    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+    async def list_balancers(
+        self, cluster_uid: str, *, reads_parts: bool
+    ) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with all labels of an owner in this cluster, and groups without a balancer."""
-        generation = self.credential.generation
+        known = self._listing
+        if not reads_parts and known is not None and self._is_valid(known, cluster_uid):
+            listed = await self._list_loadbalancers(cluster_uid)
+            if isinstance(listed, Unanswered):
+                return listed
+            if listed == known.balancers and self._is_valid(known, cluster_uid):
+                return await self._build_listing(known)
+        generation, activity = self.credential.generation, self._activity
         # read first, or the target group of a new balancer would count as a remnant
         groups = await self._list_groups(build_filter(cluster_uid))
         if isinstance(groups, Unanswered):
             return groups
+        listed = await self._list_loadbalancers(cluster_uid)
+        if isinstance(listed, Unanswered):
+            return listed
+        self._listing = _Listing(
+            generation=generation,
+            cluster_uid=cluster_uid,
+            activity=activity,
+            balancers=listed,
+            groups=groups,
+        )
+        return await self._build_listing(self._listing)
+
+    def _is_valid(self, listing: _Listing, cluster_uid: str) -> bool:
+        """Whether its target groups are still those of the cluster, as far as this client knows."""
+        now = (self.credential.generation, cluster_uid, self._activity)
+        return now == (listing.generation, listing.cluster_uid, listing.activity)
+
+    async def _list_loadbalancers(self, cluster_uid: str) -> tuple[LoadBalancer, ...] | Unanswered:
+        """Return the balancers of the cluster in the order of their identities."""
         listed = await self._api.list_items(BALANCERS, build_filter(cluster_uid), LoadBalancer)
         if isinstance(listed, Unanswered):
             return listed
-        present = [each for each in listed if _is_there(each) and _is_of(each, cluster_uid)]
-        observed = await self._observe(present, groups, is_listing=True)
+        present = (each for each in listed if _is_there(each) and _is_of(each, cluster_uid))
+        return tuple(sorted(present, key=lambda each: each.identity))
+
+    async def _build_listing(self, listing: _Listing) -> tuple[Balancer, ...] | Unanswered:
+        observed = await self._observe(listing.balancers, listing.groups, is_listing=True)
         if isinstance(observed, Unanswered):
             return observed
-        if self.credential.generation != generation:
+        if self.credential.generation != listing.generation:
             return Unanswered("unauthorized", "the credential changed while balancers were listed")
         found = [plan.build_balancer(each) for each in observed]
         owners = {each.owner for each in found}
-        for group in groups:
+        for group in listing.groups:
             owner = read_owner(group.labels)
-            if owner is not None and owner.cluster_uid == cluster_uid and owner not in owners:
+            if owner is not None and owner.cluster_uid == listing.cluster_uid and owner not in owners:
                 found.append(plan.build_remnant(group, owner))
         return tuple(found)
 
     async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
         """Return the balancer with exactly this identity, or a target group that is left of one."""
+        self._activity += 1  # it may show other target groups than the last listing
         if balancer_id.startswith(REMNANT_PREFIX):
             group = await self._api.get_item(GROUPS, balancer_id.removeprefix(REMNANT_PREFIX), TargetGroup)
             owner = read_owner(group.labels) if isinstance(group, TargetGroup) else None
@@ -239,7 +284,7 @@ class ThalassaBalancers:
             return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
         deadline = set_deadline(self.write_deadline_seconds)
         body = msgspec.json.encode(plan.build_creation(desired, owner))
-        created = await self._api.write("POST", BALANCERS, body, read_created, deadline=deadline)
+        created = await self._write("POST", BALANCERS, body, read_created, deadline)
         if isinstance(created, WriteRejection):
             self._subnets.pop(self._build_subnet_key(desired), None)  # it may be gone
         if not isinstance(created, str):
@@ -255,9 +300,7 @@ class ThalassaBalancers:
             reason = change.refusal or f"{balancer_id!r} is not an identity"
             return WriteRejection(kind="invalid", reason=reason)
         deadline = set_deadline(self.write_deadline_seconds)
-        result = await self._api.write(
-            change.method, change.path, change.body or None, read_accepted, deadline=deadline
-        )
+        result = await self._write(change.method, change.path, change.body or None, read_accepted, deadline)
         if isinstance(result, WriteRejection) and result.kind == "invalid":
             return msgspec.structs.replace(result, target=change.target)
         return WriteSuccess() if isinstance(result, bool) else explain_failed_write(result)
@@ -269,9 +312,7 @@ class ThalassaBalancers:
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an identity")
         path = BALANCERS if identity == balancer_id else GROUPS
         deadline = set_deadline(self.write_deadline_seconds)
-        deleted = await self._api.write(
-            "DELETE", f"{path}/{identity}", None, read_deletion, deadline=deadline
-        )
+        deleted = await self._write("DELETE", f"{path}/{identity}", None, read_deletion, deadline)
         if isinstance(deleted, NotFound):
             return deleted
         if not isinstance(deleted, bool):
@@ -281,6 +322,14 @@ class ThalassaBalancers:
         ):
             return WriteSuccess()
         return UnknownOutcome(reason="the deletion does not end by the deadline")
+
+    async def _write(
+        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], deadline: float
+    ) -> AnswerT | WriteRejection | Unanswered:
+        try:
+            return await self._api.write(method, path, body, read, deadline=deadline)
+        finally:
+            self._activity += 1
 
     async def _wait_until(
         self, is_done: Callable[[LoadBalancer | NotFound | Unanswered], bool], identity: str, deadline: float

@@ -27,6 +27,8 @@ from services.cloud.core.balancers.balancer_view import (
 
 # An older answer is asked for again: the balancers are listed each minute. So long may a double live.
 ANSWER_AGE: Final = timedelta(minutes=1)
+# Parts that can outlive their balancer, such as target groups, are read again at the latest by then.
+_PART_AGE: Final = timedelta(minutes=10)
 _RETRY: Final = timedelta(seconds=10)  # after no answer, unless the cloud names a time
 _MAX_RETRY_SECONDS: Final = 3600.0
 # The annotation's value where the record has no id: what a create of unknown result may have left is given
@@ -49,13 +51,13 @@ def _is_young(view: View, answer: Answer, age: timedelta = ANSWER_AGE) -> bool:
 
 
 def get_listing(view: View) -> Listing | Question:
-    """Return the last complete listing, or the step to it."""
+    """Return the last complete listing, or the step to it. It proves what is left, so it has read parts."""
     listing = view.listing
     if listing is None or not is_current(view, listing):
         return ListBalancers()
     if isinstance(listing.answer, Unanswered):
         return _wait_after(view, listing.answer, listing) or ListBalancers()
-    return listing
+    return listing if listing.parts_began_at == listing.began_at else ListBalancers()
 
 
 def list_own(view: View, listing: Listing | None) -> tuple[Balancer, ...]:
@@ -94,13 +96,21 @@ def get_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Question
 def observe_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Question:
     """As `get_balancer`, but a listing is enough: an idle balancer costs no request of its own."""
     listing, lookup = view.listing, view.lookups.get(balancer_id)
-    is_due = listing is None or listing.generation != view.credential.generation
-    if listing is None or is_due or not _is_young(view, listing):
+    if listing is None or listing.generation != view.credential.generation:
         return ListBalancers()
+    if _has_old_parts(view, listing) or not _is_young(view, listing):
+        return ListBalancers(reads_parts=_has_old_parts(view, listing))
     if is_current(view, listing) and (lookup is None or lookup.began_at < listing.began_at):
         listed = (each for each in list_own(view, listing) if each.id == balancer_id)
         return next(listed, None) or ReadBalancer(balancer_id)
     return get_balancer(view, balancer_id)
+
+
+def _has_old_parts(view: View, listing: Listing) -> bool:
+    """Whether parts may have changed since they were read: by a late change of ours, or by another client."""
+    settled_at, read_at = view.memory.find_settled(), listing.parts_began_at
+    is_old = read_at < settled_at <= view.now or view.now - read_at >= _PART_AGE
+    return is_old and view.planner.has_outliving_parts
 
 
 def get_pause(answer: Unanswered) -> timedelta:

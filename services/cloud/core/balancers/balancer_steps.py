@@ -223,7 +223,12 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class ListBalancers(msgspec.Struct, frozen=True):
-    """List all balancers of this cluster. Services that need it at the same time share one listing."""
+    """List all balancers of this cluster. Services that need it at the same time share one listing.
+
+    Without `reads_parts`, parts that can outlive their balancer may be those of an earlier listing.
+    """
+
+    reads_parts: bool = True
 
 
 class ReadBalancer(msgspec.Struct, frozen=True):

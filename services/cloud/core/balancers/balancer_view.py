@@ -48,6 +48,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     """All balancers with the tags of this cluster."""
 
     answer: tuple[Balancer, ...] | Unanswered
+    parts_began_at: datetime  # of the last listing that read parts which can outlive their balancer
 
 
 class Lookup(Answer, frozen=True, kw_only=True):

@@ -156,7 +156,7 @@ def _plan_invalid(view: View, record: BalancerRecord, listing: Listing, invalid:
     A remnant is paid for, and without the record nothing ends it.
     """
     if list_own(view, listing):
-        return invalid
+        return replace(invalid, until=find_next_listing(view))
     unsettled = prove_unsettled_changes(view, record, listing)
     if isinstance(unsettled, Wait):
         return replace(invalid, until=unsettled.until)

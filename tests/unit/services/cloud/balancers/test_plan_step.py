@@ -470,7 +470,7 @@ def test_an_idle_balancer_needs_one_listing_a_minute_and_no_other_request():
     step = plan_step(view)
     assert isinstance(wait_reason(step), Settled)
     assert step == Wait(at(60), step.reason)  # type: ignore[union-attr]
-    assert plan_step(replace(view, now=at(60))) == ListBalancers()
+    assert plan_step(replace(view, now=at(60))) == ListBalancers(reads_parts=False)
 
 
 def test_a_difference_in_the_list_is_confirmed_by_id_before_it_is_changed():
@@ -1212,6 +1212,42 @@ def test_a_service_ends_when_no_late_change_can_leave_a_part_behind():
     assert plan_step(replace(leader, planner=VersionPlanner())) == ReleaseService()
 
 
+def test_only_a_listing_that_has_read_parts_proves_that_no_part_is_left():
+    memory = Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)}))
+    listing = make_listing(at_second=-1, parts_at_second=-30)
+    view = make_view(ENDINGS["deleted"], MISSING, planner=_OutlivingParts(), memory=memory, listing=listing)
+    assert plan_step(view) == ListBalancers()
+    assert plan_step(replace(view, listing=make_listing(at_second=-1))) == ReleaseService()
+
+
+def test_an_idle_service_has_parts_read_when_they_may_have_changed_and_every_ten_minutes():
+    lost = remember_write(
+        Memory(led_since=LONG_AGO),
+        ChangeBalancer(balancer_id="1", change="add 7"),
+        UnknownOutcome(reason="lost"),
+        deadline=at(-90),
+        ended_at=at(-95),
+        generation=1,
+    )
+    idle = make_view(
+        make_recorded(),
+        planner=_OutlivingParts(),
+        listing=make_listing(BALANCER, at_second=-60, parts_at_second=-599),
+    )
+    assert plan_step(idle) == ListBalancers(reads_parts=False)
+    assert plan_step(replace(idle, now=at(1))) == ListBalancers()
+    leader = Memory(led_since=at(-630))
+    young = replace(idle, listing=make_listing(BALANCER, at_second=-1, parts_at_second=-60))
+    assert isinstance(wait_reason(plan_step(young)), Settled)
+    assert plan_step(replace(young, memory=lost)) == ListBalancers()  # it may have taken effect until at(-30)
+    read = make_listing(BALANCER, at_second=-1, parts_at_second=-29)
+    assert isinstance(wait_reason(plan_step(replace(young, memory=lost, listing=read))), Settled)
+    assert plan_step(replace(idle, memory=leader)) == ListBalancers()  # a change of the former leader
+    assert plan_step(replace(idle, planner=VersionPlanner(), memory=leader)) == ListBalancers(
+        reads_parts=False
+    )
+
+
 def test_a_service_that_gets_no_balancer_keeps_its_record_until_nothing_of_the_former_one_is_left():
     reason = InvalidFields(make_invalid().invalid)
     told = BlockedCondition(reason=reason.condition_reason, message=reason.explain())
@@ -1223,7 +1259,7 @@ def test_a_service_that_gets_no_balancer_keeps_its_record_until_nothing_of_the_f
         planner=_OutlivingParts(),
         listing=make_listing(make_balancer("address/1", is_remnant=True)),
     )
-    assert plan_step(view) == Wait(None, reason)
+    assert plan_step(view) == Wait(at(60), reason)  # another client may delete it
     gone = replace(view, listing=EMPTY)
     assert plan_step(gone) == ReleaseService()
     leader = replace(gone, memory=replace(view.memory, led_since=at(-5)))
@@ -1348,7 +1384,7 @@ def test_answers_from_the_future_prove_nothing():
         sent = make_view(service, now=at(10), memory=unknown, listing=later)
         assert plan_step(sent) == ListBalancers()
     idle = make_view(make_recorded(), now=at(-1), listing=make_listing(BALANCER))
-    assert plan_step(idle) == ListBalancers()
+    assert isinstance(plan_step(idle), ListBalancers)
     assert find_next_listing(idle) == at(59)
     assert plan_step(make_view(ENDINGS["deleted"], FOUND, now=at(-1))) == ReadBalancer("1")
 
