@@ -117,12 +117,12 @@ class AccountSession:
         self,
         path: str,
         read_next: Callable[[list[PageT]], Awaitable[PageT | Unanswered]],
-        explain_contradiction: Callable[[list[PageT]], str],
+        explain_contradiction: Callable[[list[PageT]], str] = lambda pages: "",
     ) -> list[PageT] | Unanswered:
         """Return all pages of one listing by one credential.
 
         `read_next` gets the pages before. `explain_contradiction` returns why the pages so far are not those
-        of one list, "" if they may be.
+        of one list of this cloud, "" if they may be.
         """
         pages: list[PageT] = []
         generations: set[int] = set()
@@ -148,4 +148,6 @@ def _explain_any_list(pages: Sequence[Page]) -> str:
     ids = [item.id for page in pages for item in page.items]
     if len(set(ids)) != len(ids):
         return "an object is listed twice"
+    if pages[-1].has_next and not pages[-1].items:
+        return "a page is empty, and not the last one"
     return f"more than {_MAX_PAGES} pages" if len(pages) > _MAX_PAGES else ""

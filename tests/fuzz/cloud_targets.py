@@ -9,7 +9,7 @@ from libs.clouds.balancers import WriteRejection
 from libs.clouds.hcloud.responses import Server, build_instance, read_item, read_page
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
-from libs.clouds.openstack.balancers import responses as octavia
+from libs.clouds.openstack import object_responses
 from libs.clouds.openstack.balancers.documents import (
     FloatingIp,
     HealthMonitor,
@@ -190,22 +190,24 @@ def _openstack_answers() -> tuple[bytes, ...]:
 def _octavia(data: bytes) -> None:
     answer = HttpResponse(200, {}, data)
     for kind, item in _OCTAVIA.items():
-        page = octavia.read_page(answer, f"{kind}s", item)
-        assert isinstance(page, octavia.Page | Unanswered)
-        found = octavia.read_item(answer, kind, item, _SERVER_ID)
+        page = object_responses.read_page(answer, f"{kind}s", item)
+        assert isinstance(page, object_responses.Page | Unanswered)
+        found = object_responses.read_item(answer, kind, item, _SERVER_ID)
         assert isinstance(found, Unanswered) or getattr(found, "id", "") == _SERVER_ID
         if isinstance(found, LoadBalancer):
             with contextlib.suppress(ValueError):
                 build_balancer(ObservedBalancer(balancer=found))
         if isinstance(found, FloatingIp):
             read_description(found.description)
-    missing = octavia.read_item(HttpResponse(404, {}, data), "loadbalancer", LoadBalancer, _SERVER_ID)
+    missing = object_responses.read_item(
+        HttpResponse(404, {}, data), "loadbalancer", LoadBalancer, _SERVER_ID
+    )
     assert isinstance(missing, Unanswered) or (missing == NotFound() and _SERVER_ID.encode() in data)
     for status in (400, 403, 409, 501, 503):
-        rejected = octavia.read_accepted(HttpResponse(status, {}, data))
+        rejected = object_responses.read_accepted(HttpResponse(status, {}, data))
         assert isinstance(rejected, WriteRejection | Unanswered)
         assert isinstance(rejected, Unanswered) or rejected.reason.isprintable()
-    created = octavia.read_created(HttpResponse(201, {}, data), "loadbalancer")
+    created = object_responses.read_created(HttpResponse(201, {}, data), "loadbalancer")
     assert isinstance(created, str | Unanswered)
 
 

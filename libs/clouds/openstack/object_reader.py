@@ -6,14 +6,13 @@ from typing import Final, TypeVar
 
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import NotFound, Unanswered
-from libs.clouds.openstack.balancers.responses import (
+from libs.clouds.openstack.login import Login
+from libs.clouds.openstack.object_responses import (
     PER_PAGE,
     Page,
-    explain_contradiction,
     read_item,
     read_page,
 )
-from libs.clouds.openstack.login import Login
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.responses import UUID, Service
 
@@ -56,7 +55,7 @@ async def list_objects(
         limits = {"limit": str(PER_PAGE), **marker}
         return await api.get(service, path, {**query, **limits}, read)
 
-    pages = await api.session.read_pages(path, read_next, explain_contradiction)
+    pages = await api.session.read_pages(path, read_next)
     if isinstance(pages, Unanswered):
         return pages
     # An administrator sees other projects' objects. All pages are of one credential, so of one project.

@@ -10,8 +10,8 @@ import msgspec
 from libs.clouds.balancers import WriteRejection, WriteResult, WriteSuccess
 from libs.clouds.cloud_writes import explain_failed_write, set_deadline
 from libs.clouds.instances import Credential, Instance, NotFound, Unanswered
-from libs.clouds.openstack.balancers.responses import OpenStackRejection, read_accepted, read_item, read_page
 from libs.clouds.openstack.object_reader import ID, get_object, list_objects
+from libs.clouds.openstack.object_responses import OpenStackRejection, read_accepted, read_item, read_page
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.router_changes import (
     PORTS,

@@ -34,13 +34,13 @@ from libs.clouds.openstack.balancers.documents import (
 )
 from libs.clouds.openstack.balancers.ownership import build_cluster_tag, read_description, read_tags
 from libs.clouds.openstack.balancers.plan import REMNANT_PREFIX, Change, build_creation
-from libs.clouds.openstack.balancers.responses import (
+from libs.clouds.openstack.object_reader import ID, get_object, list_objects
+from libs.clouds.openstack.object_responses import (
     OpenStackRejection,
     read_accepted,
     read_created,
     read_deletion,
 )
-from libs.clouds.openstack.object_reader import ID, get_object, list_objects
 from libs.clouds.openstack.openstack_api import OpenStackApi
 
 WRITE_DEADLINE_SECONDS: Final = 30.0

@@ -100,6 +100,16 @@ class Page(msgspec.Struct, frozen=True):
     has_next: bool = True
 
 
+async def test_an_empty_page_before_others_is_no_list():
+    session = open_session(SECRET)
+
+    async def read_next(before: list[Page]) -> Page:
+        return Page([], has_next=not before)
+
+    found = await session.read_pages("/servers", read_next)
+    assert found == Unanswered("malformed", "/servers: a page is empty, and not the last one")
+
+
 @pytest.mark.parametrize(
     ("count", "distinct", "problem"),
     [
@@ -115,7 +125,7 @@ async def test_pages_that_repeat_an_object_or_never_end_are_no_list(count: int, 
         number = len(before)
         return Page([SimpleNamespace(id=number % distinct)], has_next=number + 1 < count)
 
-    found = await session.read_pages("/servers", read_next, lambda pages: "")
+    found = await session.read_pages("/servers", read_next)
     if problem:
         assert found == Unanswered("malformed", problem)
     else:

@@ -9,7 +9,7 @@ from libs.clouds.balancers import WriteRejection
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import NotFound, Unanswered
 from libs.clouds.openstack.balancers.documents import Reference
-from libs.clouds.openstack.balancers.responses import (
+from libs.clouds.openstack.object_responses import (
     OpenStackRejection,
     read_accepted,
     read_created,

@@ -88,11 +88,6 @@ def read_page(response: HttpResponse, key: str, item: type[ItemT]) -> Page | Una
     return Page(items, any(each.rel == "next" for each in links))
 
 
-def explain_contradiction(pages: list[Page]) -> str:
-    """Return why these pages are not those of one list, "" if they may be."""
-    return "a page is empty, and not the last one" if pages[-1].has_next and not pages[-1].items else ""
-
-
 def read_created(response: HttpResponse, key: str) -> str | OpenStackRejection | Unanswered:
     """Return the id of the object that the request has created."""
     if response.status not in {201, 202}:
