@@ -11,68 +11,45 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.bus.protocol import BusError, Message
-from libs.common.contract.events import (
-    CsrEnriched,
-    Event,
-    NodeGone,
-    NodeObserved,
-    ObservationOrder,
-    SnapshotComplete,
-)
-from libs.common.contract.node import Node
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import CsrEnriched, Event
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
 from libs.testbed.child_process import HANG_SECONDS
 from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import NOW, make_csr_gone, make_csr_observed
-from tests.bus_actors import MAX_BYTES, wait_for_value, wait_until
+from tests.builders import make_csr_gone, make_csr_observed
+from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock
 from tests.metadata_actors import run_metadata_on
+from tests.service_flow import ServiceFlow
 
 # No machine is watched, so metadata polls only when an event requires it.
 UNWATCHED = MetadataSettings(watched_machines=0, probe_seconds=0.1)
 
 
-class FailingBus(MemoryBus):
-    """Records the subjects it published to; raises while `refuses` is set."""
+class RecordingBus(MemoryBus):
+    """Records the subjects it published to."""
 
     def __init__(self, server: MemoryServer, subjects: list[str]) -> None:
         super().__init__(server)
-        self.refuses = False
         self._subjects = subjects
 
     async def publish(self, event: Event, **options: Any) -> int:
-        if self.refuses:
-            raise BusError("refused by the test")
         self._subjects.append(subject_of(event))  # before a reader can have the event
-        try:
-            return await super().publish(event, **options)
-        except BusError:
-            self._subjects.remove(subject_of(event))
-            raise
+        return await super().publish(event, **options)
 
 
-class MetadataCsrFlow:
+class MetadataCsrFlow(ServiceFlow):
     """Publishes as the watcher does, and reads what metadata publishes."""
+
+    durables = ()
 
     def __init__(self) -> None:
         self.server = MemoryServer()
-        self.bus = MemoryBus(self.server)
         self.subjects: list[str] = []  # subjects that metadata published to
-        self._version = 100
-
-    @classmethod
-    async def make(cls) -> "MetadataCsrFlow":
-        flow = cls()
-        await flow.bus.provision((), max_bytes=MAX_BYTES)
-        return flow
-
-    @property
-    def stream_id(self) -> str:
-        return self.bus.stream_id
+        super().__init__(MemoryBus(self.server))
 
     @asynccontextmanager
     async def metadata(
@@ -82,42 +59,23 @@ class MetadataCsrFlow:
         *,
         seed: int = 1,
         in_real_time: bool = False,
-    ) -> AsyncIterator[tuple[MetadataService, FailingBus]]:
+    ) -> AsyncIterator[MetadataService]:
         """A metadata service on a bus of its own; `talos` None = the client that the settings describe.
 
         Its clock stands still unless `in_real_time`: on a busy machine, a test takes longer than facts stay
         fresh.
         """
-        bus = FailingBus(self.server, self.subjects)
+        bus = RecordingBus(self.server, self.subjects)
         clock = None if in_real_time else ManualClock()
         async with run_metadata_on(bus, talos, settings, seed=seed, clock=clock) as service:
-            yield service, bus
-
-    # ---- events of the watcher
-
-    async def observe_node(self, node: Node) -> int:
-        order = self._next()
-        return await self.bus.publish(
-            NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
-        )
-
-    async def publish_node_gone(self, node: Node) -> int:
-        order = self._next()
-        return await self.bus.publish(
-            NodeGone(stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW)
-        )
+            yield service
 
     async def file_request(self, request: SigningRequest) -> int:
         """Publish the request; the sequence of the event in the stream."""
-        return await self.bus.publish(make_csr_observed(request, stream_id=self.stream_id))
+        return await self.publish(make_csr_observed(request, stream_id=self.stream_id))
 
     async def delete_request(self, request: SigningRequest) -> int:
-        return await self.bus.publish(make_csr_gone(request, stream_id=self.stream_id))
-
-    async def publish_snapshot(self) -> None:
-        await self.bus.publish(
-            SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1, service_cidrs=())
-        )
+        return await self.publish(make_csr_gone(request, stream_id=self.stream_id))
 
     # ---- events of metadata
 
@@ -150,10 +108,6 @@ class MetadataCsrFlow:
             return await self.bus.get_last(f"{ENRICHED_NODE}.{name}") is not None
 
         await wait_until(there)
-
-    def _next(self) -> ObservationOrder:
-        self._version += 1
-        return ObservationOrder(epoch=1, resource_version=self._version)
 
 
 def has_facts(event: CsrEnriched) -> bool:

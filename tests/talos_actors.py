@@ -53,10 +53,10 @@ def encode_event(kind: EventType, *, resource: bytes = b"", old: bytes = b"", er
 
 
 @asynccontextmanager
-async def asking(config: Path, *, recheck_seconds: float = 0.0) -> AsyncIterator[TalosApi]:
-    """A client with the credentials of this talosconfig."""
+async def asking(config: Path, *, recheck_seconds: float = 0.0, **options: Any) -> AsyncIterator[TalosApi]:
+    """A client with the credentials of this talosconfig, and these options of `TalosApi`."""
     store = CredentialStore([config], recheck_seconds=recheck_seconds)
-    api = TalosApi(store, clock=lambda: datetime.now(UTC))
+    api = TalosApi(store, clock=lambda: datetime.now(UTC), **options)
     try:
         yield api
     finally:

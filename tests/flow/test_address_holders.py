@@ -18,7 +18,7 @@ from services.csr.core.decision import Approve, Decision, Wait
 from services.csr.core.flow_state import compact_message
 from services.metadata import request_controller
 from tests.builders import make_facts, make_node
-from tests.bus_actors import MAX_BYTES, wait_until
+from tests.bus_actors import wait_until
 from tests.csr_actors import make_serving_request
 from tests.csr_cases import POLICY
 from tests.metadata_actors import CALM, ScriptedTalos
@@ -61,7 +61,7 @@ class Cluster(MetadataCsrFlow):
     @asynccontextmanager
     async def running(self, *, seed: int = 1) -> AsyncIterator[None]:
         """A metadata that follows the complete stream."""
-        async with self.metadata(self.talos, CALM, seed=seed, in_real_time=True) as (service, _):
+        async with self.metadata(self.talos, CALM, seed=seed, in_real_time=True) as service:
             await self.publish_snapshot()
             await wait_until(lambda: service._stream_cache.is_complete)
             yield
@@ -71,7 +71,7 @@ class Cluster(MetadataCsrFlow):
         self.talos.put(facts)
         node = node or node_of(facts)
         self.names.add(node.name)
-        observed = await self.observe_node(node)
+        observed = await self.publish_node(node)
         await self.wait_for_report(node.name, lambda event: event.observed_sequence >= observed)
 
     async def change(self, facts: MachineFacts) -> None:
@@ -119,7 +119,7 @@ class Cluster(MetadataCsrFlow):
 @pytest.fixture
 async def cluster() -> Cluster:
     cluster = Cluster()
-    await cluster.bus.provision((), max_bytes=MAX_BYTES)
+    await cluster.provision()
     return cluster
 
 
@@ -143,7 +143,7 @@ async def test_a_machine_that_lists_the_addresses_of_others_blocks_only_its_own_
         assert "Node web-1" in decision.message
         assert decision.rivals == ()
     async with cluster.running(seed=2):  # renewals after a restart of metadata
-        await cluster.observe_node(node_of(behind_nat(7), labels="changed"))
+        await cluster.publish_node(node_of(behind_nat(7), labels="changed"))
         await cluster.wait_for_report("web-7", lambda event: event.node.labels == {"a": "changed"})
         await assert_approved(cluster, (1, 7, VICTIMS))
         assert isinstance(await cluster.ask("liar", public(7)), Wait)
@@ -153,7 +153,7 @@ async def test_a_silent_kubelet_that_writes_the_addresses_of_others_blocks_nobod
     async with cluster.running():
         await cluster.join(behind_nat(1))
         written = (NodeAddress(type="ExternalIP", address=public(1)),)
-        await cluster.observe_node(make_node("liar", uid="uid-liar", ip="10.0.1.1", addresses=written))
+        await cluster.publish_node(make_node("liar", uid="uid-liar", ip="10.0.1.1", addresses=written))
         cluster.names.add("liar")
         await cluster.wait_for_report("liar", lambda event: isinstance(event, NodeUnreachable))
         await assert_approved(cluster, (1,))
@@ -176,7 +176,7 @@ async def test_nodes_whose_order_is_unknown_both_wait(cluster):
         facts = machine(f"web-{number}", f"10.0.0.{number}", *on("eth1", "203.0.114.9/32"))
         cluster.talos.put(facts)
         cluster.names.add(facts.node_name)
-        await cluster.observe_node(node_of(facts))
+        await cluster.publish_node(node_of(facts))
     async with cluster.running():
         for number in (1, 2):
             await cluster.wait_for_report(f"web-{number}", lambda event: isinstance(event, NodeEnriched))
@@ -269,7 +269,7 @@ async def test_an_address_of_other_nodes_pods_is_only_a_node_ip_that_answers(clu
         request = await cluster.file("web-1", *ips)
         other = make_node("web-2", uid="uid-2", ip="10.0.0.2", pod_cidrs=("10.244.1.0/24", "2001:db8::/72"))
         cluster.names.add("web-2")
-        await cluster.observe_node(other)
+        await cluster.publish_node(other)
         # metadata dials it because the podCIDR is new
         await cluster.wait_for_enriched(lambda event: "2001:db8::5" in event.answering_addresses, request)
         assert isinstance(await cluster.decide(request), Approve)
@@ -283,7 +283,7 @@ async def test_a_node_that_registers_with_the_addresses_of_others_as_its_pod_cid
     async with cluster.running():
         await cluster.join(behind_nat(1))
         await cluster.join(behind_nat(2))
-        await cluster.observe_node(
+        await cluster.publish_node(
             make_node("liar", uid="uid-liar", ip="10.0.1.1", pod_cidrs=("203.0.114.0/24",))
         )
         cluster.names.add("liar")

@@ -1,8 +1,6 @@
 """The labeler on a real bus and an in-memory API server: the requests that it sends and avoids."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -58,25 +56,16 @@ async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor):
     assert await flow.get_decision_sequence("web-1") == said
 
 
-@asynccontextmanager
-async def an_initialized_node(flow: FlowActor) -> AsyncIterator[tuple[InMemoryNodes, int]]:
-    """The labeler runs and has initialized web-1, whose NodeObserved has that sequence."""
+async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor):
     kube = InMemoryNodes(make_node())
     async with run_labeler(flow.url, kube):
-        place = await flow.publish_node(make_node())
-        await flow.enrich(make_node(), make_facts(), observed=place)
+        await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
-        yield kube, place
-
-
-async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor):
-    async with an_initialized_node(flow) as (kube, _):
         said = await flow.get_decision_sequence("web-1")
         reported = make_node(
             resource_version="101", labels={"kubernetes.io/hostname": "web-1", "a": "kubelet's"}
         )
-        place = await flow.publish_node(reported)  # what the kubelet wrote just before us
-        await flow.enrich(reported, make_facts(), observed=place)
+        await flow.enrich(reported, make_facts())  # what the kubelet wrote just before us
         await flow.wait_until_handled()
     assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
     assert await flow.get_decision_sequence("web-1") == said

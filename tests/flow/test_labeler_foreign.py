@@ -142,10 +142,6 @@ def facts_of(number: int) -> MachineFacts:
     return make_facts(node_name=f"web-{number}", hostname=f"web-{number}", node_ip=ip, addresses=links)
 
 
-async def enrich(flow: FlowActor, node: Node, facts: MachineFacts) -> None:
-    await flow.enrich(node, facts, observed=await flow.publish_node(node))
-
-
 async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_once(flow: FlowActor):
     numbers = range(1, 9)
     kube = InMemoryNodes(*map(numbered, numbers))
@@ -153,7 +149,7 @@ async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_
         for seed in (1, 2):
             await replicas.enter_async_context(run_labeler(flow.url, kube, seed=seed, **rules()))
         for number in numbers:
-            await enrich(flow, numbered(number), facts_of(number))
+            await flow.enrich(numbered(number), facts_of(number))
         await flow.wait_for_decision("web-1", "initialized")
         decided = [await flow.wait_for_decision(f"web-{number}", "blocked") for number in numbers[1:]]
     ids = [kube.node(f"web-{number}").spec.provider_id for number in numbers]
@@ -165,8 +161,8 @@ async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_
 async def test_a_restarted_labeler_withholds_the_id_of_a_node_whose_machine_answers(flow: FlowActor):
     old = numbered(1, provider_id=ID, taints=())
     kube = InMemoryNodes(old, numbered(2))
-    await enrich(flow, old, facts_of(1))
-    await enrich(flow, numbered(2), facts_of(2))
+    await flow.enrich(old, facts_of(1))
+    await flow.enrich(numbered(2), facts_of(2))
     async with run_labeler(flow.url, kube, **rules()):
         decided = await flow.wait_for_decision("web-2", "blocked")
         assert "belongs to Node web-1: machine web-1 answers as that Node" in decided.reason
@@ -183,8 +179,8 @@ async def test_no_provider_id_is_written_before_all_nodes_are_known(nats_server:
         await flow.publish_leading()
         async with run_labeler(nats_server.url, kube, ready=False, **rules()):
             await flow.publish_leading()
-            await enrich(flow, numbered(2), facts_of(2))
-            await enrich(flow, old, facts_of(1))
+            await flow.enrich(numbered(2), facts_of(2))
+            await flow.enrich(old, facts_of(1))
             await flow.publish_snapshot(2)
             await flow.publish_leading()
             await flow.wait_for_decision("web-2", "blocked")
@@ -197,7 +193,7 @@ async def test_a_machine_that_was_reinstalled_under_a_new_name_gets_its_own_id(f
     async with run_labeler(flow.url, kube, **rules()):
         await flow.publish_node(old)
         await flow.publish_unreachable(old, FAULT)
-        await enrich(flow, numbered(2), facts_of(2))
+        await flow.enrich(numbered(2), facts_of(2))
         await flow.wait_for_decision("web-2", "initialized")
     assert kube.node("web-2").spec.provider_id == ID
     [event] = [each for each in kube.events if each.reason == "ProviderIDOfStaleNode"]
@@ -212,8 +208,8 @@ async def test_the_condition_names_the_node_that_has_the_id_now(flow: FlowActor)
     waiting = numbered(2, conditions=(former,))
     kube = InMemoryNodes(old, waiting)
     async with run_labeler(flow.url, kube, **rules()):
-        await enrich(flow, old, facts_of(1))
-        await enrich(flow, waiting, facts_of(2))
+        await flow.enrich(old, facts_of(1))
+        await flow.enrich(waiting, facts_of(2))
 
         def names_web_1() -> bool:
             condition = kube.node("web-2").find_condition(BLOCKED_CONDITION)
@@ -235,7 +231,7 @@ async def test_the_rules_are_evaluated_once_for_a_node_that_joins(
     monkeypatch.setattr("services.labeler.core.rules.application.MachineData", CountedMachineData)
     kube = InMemoryNodes(numbered(1))
     async with run_labeler(flow.url, kube, **rules()):
-        await enrich(flow, numbered(1), facts_of(1))
+        await flow.enrich(numbered(1), facts_of(1))
         await flow.wait_for_decision("web-1", "initialized")
     assert kube.list_patches() == ["nodes/status", "nodes"]  # two plans
     assert evaluated == {"web-1": 1}

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from libs.common.bus.protocol import StreamPosition
 from libs.common.contract.events import NodeEnriched
-from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.common.kube.errors import FenceFailed
 from libs.common.kube.transport import CONNECTIONS
@@ -33,13 +32,8 @@ def count_plans() -> float:
     return metrics.REGISTRY.get_sample_value(name, {"type": "transformer"}) or 0.0
 
 
-async def report(flow: FlowActor, node: Node, facts: MachineFacts = FACTS) -> None:
-    """The watcher observes the Node, and metadata publishes it again."""
-    await flow.enrich(node, facts, observed=await flow.publish_node(node))
-
-
 async def join(flow: FlowActor) -> None:
-    await report(flow, make_node())
+    await flow.enrich(make_node(), FACTS)
     await flow.wait_for_decision("web-1", "initialized")
 
 
@@ -49,7 +43,7 @@ async def test_a_joining_node_is_planned_before_each_of_its_two_writes_and_not_f
     kube, before = InMemoryNodes(make_node()), count_plans()
     async with run_labeler(flow.url, kube):
         await join(flow)
-        await report(flow, kube.node("web-1"))
+        await flow.enrich(kube.node("web-1"), FACTS)
         await flow.wait_until_handled()
     assert count_plans() == before + 2
     assert kube.requests == JOINED
@@ -66,17 +60,17 @@ async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(flow:
     kube = InMemoryNodes(*nodes)
     async with run_labeler(flow.url, kube, seed=1), run_labeler(flow.url, kube, seed=2):
         for node in nodes:
-            await report(flow, node, facts_of[node.name])
+            await flow.enrich(node, facts_of[node.name])
         for node in nodes:
             await flow.wait_for_decision(node.name, "initialized")
         for node in nodes:
-            await report(flow, kube.node(node.name), facts_of[node.name])
+            await flow.enrich(kube.node(node.name), facts_of[node.name])
         await flow.wait_until_handled()
         assert len(kube.list_patches()) == 2 * len(nodes)
         for node in nodes:
             labels = dict(kube.node(node.name).labels)
             del labels[OWN_LABEL]
-            await report(flow, kube.change(node.name, labels=labels), facts_of[node.name])
+            await flow.enrich(kube.change(node.name, labels=labels), facts_of[node.name])
         for node in nodes:
             await flow.wait_for_decision(node.name, "updated")
     assert {kube.node(node.name).labels[OWN_LABEL] for node in nodes} == {"fsn1"}
@@ -124,7 +118,7 @@ async def test_a_restored_node_is_not_taken_for_the_write_of_another_replica(flo
     async with run_labeler(flow.url, kube):  # its rules are old, so it could wait for newer ones
         await join(flow)
         backup = kube.node("web-1")
-        await report(flow, backup, moved)
+        await flow.enrich(backup, moved)
         await flow.wait_for_decision("web-1", "updated")
         kube.restore(backup)
         await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=2))

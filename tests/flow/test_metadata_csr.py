@@ -37,7 +37,9 @@ APPROVED = SigningRequestCondition(type="Approved")
 
 @pytest.fixture
 async def flow() -> MetadataCsrFlow:
-    return await MetadataCsrFlow.make()
+    flow = MetadataCsrFlow()
+    await flow.provision()
+    return flow
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def aged(service, name="web-1", seconds=60.0):
 async def test_a_request_is_published_with_the_facts_of_the_first_poll(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         sequence = await flow.file_request(make_request())
         event = await flow.wait_for_enriched()
     assert event.facts is not None
@@ -70,7 +72,7 @@ async def test_a_request_is_published_with_the_facts_of_the_first_poll(flow, tal
 async def test_in_an_outage_the_fault_is_published_and_the_facts_within_a_second_of_the_poll(flow, talos):
     talos.fail_queries("10.0.0.5", "timeout")
     async with flow.metadata(talos):
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         await flow.file_request(make_request())
         event = await flow.wait_for_enriched(has_fault)
         assert event.fault is not None
@@ -87,7 +89,7 @@ async def test_in_an_outage_the_fault_is_published_and_the_facts_within_a_second
 async def test_only_the_newest_request_of_a_node_carries_facts_and_then_the_next_one(flow, talos):
     requests = [make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}") for i in range(16)]
     async with flow.metadata(talos):
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         for request in requests:
             await flow.file_request(request)
             await flow.wait_for_enriched(has_facts, request.name)
@@ -109,7 +111,7 @@ async def test_only_the_newest_request_of_a_node_carries_facts_and_then_the_next
 async def test_after_a_restart_only_the_newest_request_carries_facts(flow, talos):
     for i in range(3):
         await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}"))
-    await flow.observe_node(make_node())
+    await flow.publish_node(make_node())
     async with flow.metadata(talos):
         await flow.wait_for_enriched(has_facts, "csr-2")
         for name in ("csr-0", "csr-1"):
@@ -119,7 +121,7 @@ async def test_after_a_restart_only_the_newest_request_carries_facts(flow, talos
 
 async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         await flow.file_request(make_request("csr-1", uid="csr-1"))
         await flow.wait_for_enriched(has_facts)
         await flow.file_request(make_request("csr-2", uid="csr-2", resource_version="101", groups=()))
@@ -131,7 +133,7 @@ async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own
 
 async def test_a_change_on_the_machine_is_published_for_every_request(flow, talos):
     async with flow.metadata(talos, CALM, in_real_time=True):
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         for i in range(3):
             await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
             await flow.wait_for_enriched(has_facts, f"csr-{i}")
@@ -146,8 +148,8 @@ async def test_a_change_on_the_machine_is_published_for_every_request(flow, talo
 
 
 async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, talos):
-    async with flow.metadata(talos) as (service, _):
-        await flow.observe_node(make_node())
+    async with flow.metadata(talos) as service:
+        await flow.publish_node(make_node())
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await flow.file_request(make_request(conditions=(APPROVED,), resource_version="101"))
@@ -166,8 +168,8 @@ async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, tal
 
 
 async def test_the_end_of_an_unpublished_request_is_not_published(flow, talos):
-    async with flow.metadata(talos) as (service, _):
-        await flow.observe_node(make_node())
+    async with flow.metadata(talos) as service:
+        await flow.publish_node(make_node())
         await flow.file_request(
             make_request("other", uid="o", signer="kubernetes.io/kube-apiserver-client-kubelet")
         )
@@ -180,8 +182,8 @@ async def test_the_end_of_an_unpublished_request_is_not_published(flow, talos):
 
 
 async def test_no_request_is_kept_twice(flow, talos):
-    async with flow.metadata(talos) as (service, _):
-        await flow.observe_node(make_node())
+    async with flow.metadata(talos) as service:
+        await flow.publish_node(make_node())
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await flow.file_request(make_request("csr-2", uid="u2"))
@@ -196,16 +198,16 @@ async def test_no_request_is_kept_twice(flow, talos):
 async def test_a_restart_publishes_only_what_has_changed(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         for name in ("same", "changed"):
             await flow.file_request(make_request(name, uid=name, node="web-1" if name == "same" else "web-2"))
-        await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await flow.wait_for_enriched(has_facts, "same")
         await flow.wait_for_enriched(has_fault, "changed")
     flow.subjects.clear()
     talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
     await flow.file_request(make_request("new", uid="new"))
-    async with flow.metadata(talos, seed=2) as (service, _):
+    async with flow.metadata(talos, seed=2) as service:
         await flow.wait_for_enriched(has_facts, "changed")
         await flow.wait_for_enriched(has_facts, "new")
         await wait_until(lambda: service._nodes["web-1"].state.facts is not None)
@@ -219,7 +221,7 @@ async def test_a_restart_publishes_only_what_has_changed(flow, talos):
 
 async def test_the_end_of_a_request_during_a_downtime_is_published_at_the_next_start(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         for name in ("gone", "decided"):
             await flow.file_request(make_request(name, uid=name))
             await flow.wait_for_enriched(has_facts, name)
@@ -228,7 +230,7 @@ async def test_the_end_of_a_request_during_a_downtime_is_published_at_the_next_s
         make_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101")
     )
     flow.subjects.clear()
-    async with flow.metadata(talos, seed=2) as (service, _):
+    async with flow.metadata(talos, seed=2) as service:
         await wait_until(lambda: flow.count_enriched("gone") == 1)
         await wait_until(lambda: not service._request_controller._reconcilers)
         assert flow.count_enriched("decided") == 0
@@ -248,9 +250,9 @@ async def replayed(flow, table, *subjects):
 
 async def test_messages_that_the_server_lost_are_published_again(flow, talos):
     node, word, observed = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1", f"{OBSERVED_CSR}.csr-1"
-    async with flow.metadata(talos) as (service, _):
+    async with flow.metadata(talos) as service:
         await flow.publish_snapshot()
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await wait_until(
@@ -270,9 +272,9 @@ async def test_a_node_with_a_reused_sequence_is_received(flow, talos):
         message = await flow.bus.get_last(enriched)
         return message.event if message is not None and isinstance(message.event, NodeEnriched) else None
 
-    async with flow.metadata(talos) as (service, _):
+    async with flow.metadata(talos) as service:
         await flow.publish_snapshot()
-        last = [await flow.observe_node(make_node()) for _ in range(5)][-1]
+        last = [await flow.publish_node(make_node()) for _ in range(5)][-1]
         await flow.wait_for_node()
         node = service._nodes["web-1"]
         await wait_until(lambda: node.state.observation.sequence == last)
@@ -280,7 +282,7 @@ async def test_a_node_with_a_reused_sequence_is_received(flow, talos):
         flow.server.stream._remove(enriched)
         flow.server.stream.last_sequence = 3
         await replayed(flow, service._stream_cache)  # the snapshot is lost, too
-        await flow.observe_node(make_node(labels={"new": "true"}))
+        await flow.publish_node(make_node(labels={"new": "true"}))
         event = await wait_for_value(
             get_enriched, lambda event: "new" in event.node.labels, "the Node is enriched again"
         )
@@ -292,13 +294,14 @@ async def test_a_pending_request_is_republished_whatever_it_waits_for(flow, talo
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     talos.fail_queries("10.0.0.6", "timeout")
     async with flow.metadata(talos, settings, in_real_time=True):
-        await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await flow.file_request(make_request("csr-silent", uid="u2", node="web-2"))
         await flow.file_request(make_request("csr-early", uid="u3", node="web-3"))
         await wait_until(lambda: flow.count_enriched("csr-silent") >= 3, "it is published again")
         await wait_until(lambda: flow.count_enriched("csr-early") >= 3, "it is published again")
     without = msgspec.structs.replace(settings, without_talos=True)
-    other = await MetadataCsrFlow.make()
+    other = MetadataCsrFlow()
+    await other.provision()
     async with other.metadata(talos, without, in_real_time=True):
         await other.file_request(make_request())
         await wait_until(lambda: other.count_enriched() >= 3, "it is published again")
@@ -347,9 +350,9 @@ async def test_a_new_stream_gets_messages_only_about_its_own_requests(nats_serve
 
 async def test_without_talos_every_request_is_published_at_once_without_a_poll(flow):
     settings = MetadataSettings(without_talos=True)
-    async with flow.metadata(None, settings) as (service, _):
+    async with flow.metadata(None, settings) as service:
         await flow.publish_snapshot()
-        await flow.observe_node(make_node())
+        await flow.publish_node(make_node())
         await flow.file_request(make_request())
         event = await flow.wait_for_enriched()
         assert (event.without_talos, event.facts, event.fault, event.answering_addresses) == (
@@ -367,8 +370,8 @@ async def contest(flow, talos):
     """web-1 requests and attests 10.9.0.5 too, which web-2 announces."""
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
     talos.put(make_facts(addresses=statuses))
-    await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
-    await flow.observe_node(make_node())
+    await flow.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
+    await flow.publish_node(make_node())
     await flow.wait_for_node()
     await flow.wait_for_node("web-2")
 
@@ -394,20 +397,20 @@ async def test_an_address_that_another_node_claims_later_is_dialled(flow, talos,
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
     talos.put(make_facts(addresses=statuses))
     talos.put(make_facts(node_ip="10.9.0.5"))
-    async with flow.metadata(talos) as (service, _):
-        await flow.observe_node(make_node())
+    async with flow.metadata(talos) as service:
+        await flow.publish_node(make_node())
         await flow.file_request(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
         await flow.wait_for_enriched(has_facts)
         request = service._request_controller._reconcilers["csr-1"]
         await wait_until(lambda: request.state.next_dial_at == math.inf)
         assert "10.9.0.5" not in talos.looks
-        await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
+        await flow.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
         await flow.wait_for_enriched(lambda event: event.answering_addresses == ("10.0.0.5", "10.9.0.5"))
 
 
 async def test_a_hanging_dial_delays_neither_other_requests_nor_the_end(flow, talos):
     talos.held["10.9.0.5"] = asyncio.Event()
-    async with flow.metadata(talos) as (service, _):
+    async with flow.metadata(talos) as service:
         await contest(flow, talos)
         for i in range(3):
             await flow.file_request(make_request(f"csr-{i}", uid=f"u{i}", pem=make_request_pem("10.9.0.5")))
@@ -475,7 +478,7 @@ async def test_two_hundred_requests_after_as_many_joins_cost_no_poll_and_one_mes
     async with flow.metadata(talos):
         await flow.publish_snapshot()
         for i, name in enumerate(names):
-            await flow.observe_node(make_node(name, uid=name, ip=f"10.1.0.{i + 1}"))
+            await flow.publish_node(make_node(name, uid=name, ip=f"10.1.0.{i + 1}"))
         for name in names:
             await flow.wait_for_node(name)
         for name in names:

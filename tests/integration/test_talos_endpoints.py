@@ -3,18 +3,17 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from hyperframe.frame import GoAwayFrame, SettingsFrame
 
 from libs.talos.api import MachineUnavailable, TalosApi
-from libs.talos.credentials import CredentialStore
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from tests.bus_actors import wait_until
+from tests.talos_actors import asking as asking_by
 from tests.talos_actors import query_fault
 from tests.tcp_server import serve_tcp
 
@@ -27,18 +26,11 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machin
         yield machines
 
 
-@asynccontextmanager
-async def asking(
+def asking(
     machines: MachineFleet, tmp_path: Path, *endpoints: str, connect_seconds: float = 3.0
-) -> AsyncIterator[TalosApi]:
+) -> AbstractAsyncContextManager[TalosApi]:
     config = machines.write_talosconfig(tmp_path / "config", endpoints=endpoints or None)
-    api = TalosApi(
-        CredentialStore([config]), clock=lambda: datetime.now(UTC), connect_seconds=connect_seconds
-    )
-    try:
-        yield api
-    finally:
-        await api.close()
+    return asking_by(config, connect_seconds=connect_seconds)
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from libs.common.contract.machine import Inventory, Processors
 from libs.talos.api import InventoryResponse, MachineUnavailable, Part, TalosApi, WatchSnapshot
-from libs.talos.credentials import CredentialStore
 from libs.talos.resources import INVENTORY, MACHINE_STATUS, MEMBERS
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
@@ -23,6 +21,7 @@ from libs.testbed.machine_fleet import (
     make_machine,
     make_member,
 )
+from tests.talos_actors import asking
 
 NODE = "10.73.1.1"
 ALL = tuple(part for part in INVENTORY if part != "RouteStatus")  # what rules may name
@@ -32,9 +31,6 @@ SOON = 3.0  # the deadline of a query that hangs; until then a busy machine conn
 
 @pytest.fixture
 async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosApi]:
-    api = TalosApi(
-        CredentialStore([machines.write_talosconfig(tmp_path / "config")]), clock=lambda: datetime.now(UTC)
-    )
     await machines.put_machines(
         make_machine(
             "inventory-1",
@@ -48,8 +44,8 @@ async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosAp
             memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=8192)),
         )
     )
-    yield api
-    await api.close()
+    async with asking(machines.write_talosconfig(tmp_path / "config")) as api:
+        yield api
     await machines.delete_machines("inventory-1")
 
 
@@ -150,11 +146,9 @@ CONTROL_PLANE = make_machine("lifecycle-cp", "10.74.0.100", control_plane=True)
 
 @pytest.fixture
 async def staged(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosApi]:
-    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), with_stage=True)
     await machines.put_machines(CONTROL_PLANE, WEB)
-    yield api
-    await api.close()
+    async with asking(machines.write_talosconfig(tmp_path / "config"), with_stage=True) as api:
+        yield api
     await machines.delete_machines(CONTROL_PLANE.id, WEB.id)
 
 
@@ -168,17 +162,14 @@ async def test_where_nobody_wants_it_the_stage_is_neither_asked_for_nor_watched(
     machines: MachineFleet, staged: TalosApi, tmp_path: Path
 ):
     await staged.close()
-    api = TalosApi(
-        CredentialStore([machines.write_talosconfig(tmp_path / "other")]), clock=lambda: datetime.now(UTC)
-    )
-    await machines.reset_calls()
-    assert (await api.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS)).stage == ""
-    async with aclosing(api.watch_machine(STAGED, read_deadline_seconds=HANG_SECONDS)) as signals:
-        contents = await anext(signals)
-        assert isinstance(contents, WatchSnapshot)
-        assert contents.stage == ""
-    assert not any(call.type == MACHINE_STATUS.type for call in await machines.count_calls())
-    await api.close()
+    async with asking(machines.write_talosconfig(tmp_path / "other")) as api:
+        await machines.reset_calls()
+        assert (await api.fetch_facts(STAGED, deadline_seconds=HANG_SECONDS)).stage == ""
+        async with aclosing(api.watch_machine(STAGED, read_deadline_seconds=HANG_SECONDS)) as signals:
+            contents = await anext(signals)
+            assert isinstance(contents, WatchSnapshot)
+            assert contents.stage == ""
+        assert not any(call.type == MACHINE_STATUS.type for call in await machines.count_calls())
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ import yaml
 
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
 from libs.talos.api import MachineConfigNetworks, TalosApi
-from libs.talos.credentials import CredentialStore
 from libs.talos.resources import NODENAME, PLATFORM_METADATA
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import Address, CallKey, MachineFleet, make_machine
-from tests.talos_actors import query_fault
+from tests.talos_actors import asking, query_fault
 
 CONTROL_PLANE = make_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")
 
@@ -35,10 +34,9 @@ def observed() -> Observed:
 @pytest.fixture
 async def talos(machines: MachineFleet, tmp_path: Path, observed: Observed) -> AsyncIterator[TalosApi]:
     await machines.put_machines(CONTROL_PLANE)
-    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), observe=observed, queries_cluster_name=True)
-    yield api
-    await api.close()
+    config = machines.write_talosconfig(tmp_path / "config")
+    async with asking(config, observe=observed, queries_cluster_name=True) as api:
+        yield api
     await machines.delete_machines(CONTROL_PLANE.id)
 
 
@@ -175,10 +173,8 @@ async def test_a_client_certificate_without_the_role_is_a_permission_fault(
     machines: MachineFleet, tmp_path: Path
 ):
     await machines.put_machines(make_machine("looks-12", "10.70.1.12"))
-    config = machines.write_talosconfig(tmp_path / "config", roles=("os:etcd:backup",))
-    api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC))
-    assert (await query_fault(api, "10.70.1.12")).kind == "permission"
-    await api.close()
+    async with asking(machines.write_talosconfig(tmp_path / "config", roles=("os:etcd:backup",))) as api:
+        assert (await query_fault(api, "10.70.1.12")).kind == "permission"
 
 
 async def test_what_is_not_an_address_is_never_sent(machines: MachineFleet, talos: TalosApi):
@@ -266,9 +262,8 @@ async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_b
     named = tmp_path / "named"
     named.write_text(yaml.safe_dump(document))
     for config, name in ((unnamed, ""), (named, "by-talosconfig")):
-        api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC), observe=observed)
-        assert (await api.fetch_facts("10.70.1.22", deadline_seconds=HANG_SECONDS)).cluster_name == name
-        await api.close()
+        async with asking(config, observe=observed) as api:
+            assert (await api.fetch_facts("10.70.1.22", deadline_seconds=HANG_SECONDS)).cluster_name == name
     assert "clusterinfo" not in {request for request, _ in observed}
 
 
@@ -288,9 +283,7 @@ async def test_the_deadline_of_a_look_does_not_run_while_it_waits_for_a_slot(
 ):
     await machines.put_machines(make_machine("looks-20", "10.70.1.20"))
     await machines.set_faults("looks-20", delay_ms=500)
-    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
-    facts = await asyncio.gather(*(api.fetch_facts("10.70.1.20", deadline_seconds=3) for _ in range(8)))
+    async with asking(machines.write_talosconfig(tmp_path / "config"), max_concurrent_queries=1) as api:
+        facts = await asyncio.gather(*(api.fetch_facts("10.70.1.20", deadline_seconds=3) for _ in range(8)))
     times = sorted(each.queried_at for each in facts)
     assert times[-1] - times[0] > timedelta(seconds=3)
-    await api.close()

@@ -3,27 +3,24 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from libs.common.contract.machine import PlatformMetadata
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
-from libs.talos.credentials import CredentialStore
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import Address, MachineFleet, make_machine
-from tests.talos_actors import following, opened
+from tests.talos_actors import asking, following, opened
 
 SILENCE_SECONDS = 0.5
 
 
 @pytest.fixture
 async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosApi]:
-    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC))
-    yield api
-    await api.close()
+    async with asking(machines.write_talosconfig(tmp_path / "config")) as api:
+        yield api
 
 
 async def ended(signals: AsyncGenerator[WatchSnapshot | None, None]) -> bool:
@@ -115,37 +112,34 @@ async def test_a_machine_that_goes_down_ends_its_watch_with_the_reason(
     assert unavailable.value.fault.endpoint.endswith("for 10.72.0.7")
 
 
-async def test_a_machine_that_cannot_be_watched_says_why(machines: MachineFleet, talos: TalosApi):
-    machine = make_machine("watch-8", "10.72.0.8")
-    await machines.put_machines(machine)
-    await machines.set_faults("watch-8", permission_denied=True)
-    with pytest.raises(MachineUnavailable) as unavailable:
-        await following(talos.watch_machine("10.72.0.8", read_deadline_seconds=HANG_SECONDS))
-    assert unavailable.value.fault.kind == "permission"
-
-
-async def test_a_watch_on_a_machine_that_hangs_does_not_open_for_ever(
-    machines: MachineFleet, talos: TalosApi
+@pytest.mark.parametrize(
+    ("fault", "kind", "open_seconds"),
+    [({"permission_denied": True}, "permission", HANG_SECONDS), ({"hang": True}, "timeout", 0.5)],
+    ids=["forbidden", "hang"],
+)
+async def test_a_machine_that_cannot_be_watched_says_why_and_does_not_open_for_ever(
+    machines: MachineFleet, talos: TalosApi, fault: dict[str, Any], kind: str, open_seconds: float
 ):
-    machine = make_machine("watch-9", "10.72.0.9")
-    await machines.put_machines(machine)
-    await machines.set_faults("watch-9", hang=True)
+    await machines.put_machines(make_machine("watch-8", "10.72.0.8"))
+    await machines.set_faults("watch-8", **fault)
     with pytest.raises(MachineUnavailable) as unavailable:
         await following(
-            talos.watch_machine("10.72.0.9", read_deadline_seconds=HANG_SECONDS, open_seconds=0.5)
+            talos.watch_machine("10.72.0.8", read_deadline_seconds=HANG_SECONDS, open_seconds=open_seconds)
         )
-    assert unavailable.value.fault.kind == "timeout"
-    await machines.set_faults("watch-9")
+    assert unavailable.value.fault.kind == kind
+    await machines.set_faults("watch-8")
 
 
 async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: MachineFleet, tmp_path: Path):
     machine = make_machine("watch-10", "10.72.0.10")
     await machines.put_machines(machine)
-    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
-    async with aclosing(await opened(api, machine)), aclosing(await opened(api, machine)):
+    config = machines.write_talosconfig(tmp_path / "config")
+    async with (
+        asking(config, max_concurrent_queries=1) as api,
+        aclosing(await opened(api, machine)),
+        aclosing(await opened(api, machine)),
+    ):
         assert (await api.fetch_facts("10.72.0.10", deadline_seconds=HANG_SECONDS)).node_name == "watch-10"
-    await api.close()
 
 
 async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(
@@ -163,12 +157,10 @@ async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(
     assert not asyncio.all_tasks() - before
 
 
-async def test_closing_the_api_ends_its_watches(machines: MachineFleet, tmp_path: Path):
+async def test_closing_the_api_ends_its_watches(machines: MachineFleet, talos: TalosApi):
     machine = make_machine("watch-12", "10.72.0.12")
     await machines.put_machines(machine)
-    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
-    api = TalosApi(store, clock=lambda: datetime.now(UTC))
-    async with aclosing(await opened(api, machine)) as signals:
-        await api.close()
+    async with aclosing(await opened(talos, machine)) as signals:
+        await talos.close()
         with pytest.raises(MachineUnavailable):
             await following(signals)

@@ -95,14 +95,12 @@ def test_a_restored_etcd_counts_again_once_all_writes_are_forgotten(writes: OwnW
 # ---- echoes
 
 
-def test_the_echo_of_a_write_is_not_planned_and_the_next_event_is(writes: OwnWrites):
-    assert writes.take_echo(enriched(version(102)), version(102), CONFIG)
-    assert not writes.take_echo(enriched(version(102), observed=9), version(102), CONFIG)
-
-
-def test_a_state_from_before_the_write_is_not_planned_and_the_echo_still_is_not(writes: OwnWrites):
-    assert writes.take_echo(enriched(version(101)), version(102), CONFIG)
-    assert writes.take_echo(enriched(version(102), observed=9), version(102), CONFIG)
+@pytest.mark.parametrize(("view", "next_is_echo"), [(102, False), (101, True)], ids=["echo", "before"])
+def test_the_echo_of_a_write_and_a_state_from_before_it_are_not_planned(
+    writes: OwnWrites, view: int, next_is_echo: bool
+):
+    assert writes.take_echo(enriched(version(view)), version(102), CONFIG)
+    assert writes.take_echo(enriched(version(102), observed=9), version(102), CONFIG) is next_is_echo
 
 
 def test_a_later_write_of_another_plan_has_no_echo(writes: OwnWrites):

@@ -6,9 +6,8 @@ import pytest
 from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFacts
 from libs.common.contract.node import Node, NodeAddress
 from services.labeler.core.plan.plan import ClusterConfig, Plan
-from services.labeler.core.plan.plan_node import plan_node
 from tests.builders import UNINITIALIZED, make_facts, make_node
-from tests.node_plans import apply_plan, compile_one_rule
+from tests.node_plans import apply_plan, compile_one_rule, plan_for
 
 V4, V6 = "10.0.0.5", "fd00::66"
 ON_V6 = (AddressStatus(address=f"{V6}/64", link="eth0", flags=128),)
@@ -21,7 +20,7 @@ ITSELF_AT_BOTH = msgspec.structs.replace(BEHIND_NAT, answering_addresses=(V4,))
 
 
 def planned(node: Node, facts: MachineFacts, config: ClusterConfig | None = None) -> Plan:
-    return plan_node(node, facts, "nodename", config or ClusterConfig())
+    return plan_for(node, facts, config or ClusterConfig())
 
 
 def internal_ips(plan: Plan) -> list[str] | None:

@@ -12,10 +12,15 @@ from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.core.plan.node_ownership import find_foreign
 from services.labeler.core.plan.plan import ClusterConfig, Plan
-from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.plan.provider_id import describe_mismatch
 from tests.builders import NOW, make_facts, make_node
-from tests.node_plans import set_ownership_record
+from tests.node_plans import plan_for, set_ownership_record
+
+NODE = make_node()
+
+
+def plan_of(facts: MachineFacts, node: Node = NODE) -> Plan:
+    return plan_for(node, facts, ClusterConfig())
 
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS_WITH_PROVIDER_ID))
@@ -23,12 +28,7 @@ def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: st
     long_after = NOW + timedelta(days=30)
     partial: dict[str, Any] = {"instance_id": "i-1", "region": "r", "zone": "z", "hostname": "h"}
     for metadata in ({}, partial):
-        plan = plan_node(
-            make_node(),
-            make_facts(platform=platform, queried_at=long_after, **metadata),
-            "nodename",
-            ClusterConfig(),
-        )
+        plan = plan_of(make_facts(platform=platform, queried_at=long_after, **metadata))
         assert plan.outcome == "blocked"
         assert plan.blocker is not None
         assert plan.blocker.reason == "WaitingForPlatformMetadata"
@@ -38,12 +38,7 @@ def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: st
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS_WITHOUT_PROVIDER_ID))
 def test_a_platform_without_one_gets_the_fallback_at_once(platform: str):
-    plan = plan_node(make_node(), make_facts(platform=platform), "nodename", ClusterConfig())
-    assert plan.changes.provider_id == f"talos://{platform}/10.0.0.5"
-
-
-def plan_of(facts: MachineFacts) -> Plan:
-    return plan_node(make_node(), facts, "nodename", ClusterConfig())
+    assert plan_of(make_facts(platform=platform)).changes.provider_id == f"talos://{platform}/10.0.0.5"
 
 
 @pytest.mark.parametrize("platform", ["nocloud", "newer-than-we-are"])
@@ -113,7 +108,7 @@ def test_a_provider_id_that_contradicts_the_machine_is_told_and_stops_nothing(
     node = make_node(provider_id=existing)
     facts = make_facts(platform=platform, provider_id=reported)
     assert bool(describe_mismatch(node, facts.platform)) is told
-    plan = plan_node(node, facts, "nodename", ClusterConfig())
+    plan = plan_of(facts, node)
     assert plan.outcome == "initialized"
     assert plan.changes.provider_id == (None if existing else reported)
     assert [notice.reason for notice in plan.notices] == (["ProviderIDMismatch"] if told else [])
@@ -145,7 +140,7 @@ def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
     existing: str, platform: str, reported: str
 ):
     facts = make_facts(platform=platform, provider_id=reported, hostname="h")
-    plan = plan_node(make_node(provider_id=existing), facts, "nodename", ClusterConfig())
+    plan = plan_of(facts, make_node(provider_id=existing))
     assert plan.outcome == "not-ours"
     assert existing in plan.reason
     assert not plan.summary

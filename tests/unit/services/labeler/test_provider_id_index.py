@@ -225,14 +225,6 @@ def test_nodes_that_get_the_same_id_by_what_an_account_supplies_are_compared():
     assert replica.may_write_supplied(first, IN_ZONE)
 
 
-def test_a_machine_that_reports_the_server_of_an_older_node_waits_for_that_node():
-    replica = Replica(ClusterConfig(), has_account=True)
-    replica.join_server(1)
-    replica.supply(1)
-    replica.join(2, platform="hcloud", provider_id="hcloud://4711")
-    assert not replica.may_write(2, "hcloud://4711")
-
-
 def test_what_an_account_no_longer_supplies_is_claimed_no_more():
     replica = Replica(ClusterConfig(), has_account=True)
     replica.join_server(1)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import FaultKind, MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.kube.errors import Forbidden, Invalid
 from services.labeler.core.blocker import (
@@ -286,34 +286,25 @@ def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: 
 # ---- the freshest view
 
 
-def test_a_later_observation_of_the_same_node_is_planned_on():
-    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
-    later = make_node(resource_version="101", taints=())
-    assert select_latest_node(event, make_message(make_node_observed(later), sequence=6)) is later
+EVENT = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
+LATER = make_node(resource_version="101", taints=())
 
 
-@pytest.mark.parametrize("sequence", [3, 5])
-def test_an_earlier_or_the_same_observation_adds_nothing(sequence: int):
-    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
-    assert (
-        select_latest_node(
-            event, make_message(make_node_observed(make_node(labels={"o": "ld"})), sequence=sequence)
-        )
-        is event.node
-    )
-    assert (
-        select_latest_node(event, make_message(make_node_gone(make_node()), sequence=sequence)) is event.node
-    )
-    assert select_latest_node(event, None) is event.node
-
-
-def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
-    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
-    assert select_latest_node(event, make_message(make_node_gone(make_node()), sequence=6)) is None
-    assert (
-        select_latest_node(event, make_message(make_node_observed(make_node(uid="uid-2")), sequence=6))
-        is None
-    )
+@pytest.mark.parametrize(
+    ("observed", "sequence", "node"),
+    [
+        (make_node_observed(LATER), 6, LATER),
+        *((make_node_observed(LATER), sequence, EVENT.node) for sequence in (3, 5)),
+        *((make_node_gone(make_node()), sequence, EVENT.node) for sequence in (3, 5)),
+        (make_node_gone(make_node()), 6, None),
+        (make_node_observed(make_node(uid="uid-2")), 6, None),
+    ],
+)
+def test_only_a_later_observation_counts_and_a_node_that_is_gone_or_another_one_has_no_view(
+    observed: NodeObserved | NodeGone, sequence: int, node: Node | None
+):
+    assert select_latest_node(EVENT, make_message(observed, sequence=sequence)) is node
+    assert select_latest_node(EVENT, None) is EVENT.node
 
 
 def test_silence_is_told_within_thirty_seconds():

@@ -219,8 +219,15 @@ def test_a_message_of_another_stream_id_loses_whatever_its_order():
     assert compare_events(foreign, None, STREAM_ID) is Recency.OLDER
 
 
-def test_enrichments_are_ordered_by_the_observation_that_they_enrich():
-    older, newer = (make_node_enriched(make_node(), make_facts(), observed_sequence=n) for n in (3, 4))
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        [make_node_enriched(make_node(), make_facts(), observed_sequence=n) for n in (3, 4)],
+        [make_cluster_networks(observed_at=NOW + timedelta(microseconds=n)) for n in (0, 1)],
+    ],
+    ids=["enrichments, by their observation", "networks, by the time of the query"],
+)
+def test_events_without_an_order_of_their_own_are_ordered_by_what_they_answer(older: Event, newer: Event):
     assert compare_events(newer, older, STREAM_ID) is Recency.NEWER
     assert compare_events(older, newer, STREAM_ID) is Recency.OLDER
     assert compare_events(older, older, STREAM_ID) is Recency.SAME
@@ -228,10 +235,3 @@ def test_enrichments_are_ordered_by_the_observation_that_they_enrich():
 
 def test_a_former_leader_loses_to_its_successor():
     assert compare_events(make_leading(epoch=1), make_leading(epoch=2), STREAM_ID) is Recency.OLDER
-
-
-def test_of_two_answers_about_the_cluster_networks_the_one_that_was_asked_for_later_stands():
-    older, newer = (make_cluster_networks(observed_at=NOW + timedelta(microseconds=n)) for n in (0, 1))
-    assert compare_events(newer, older, STREAM_ID) is Recency.NEWER
-    assert compare_events(older, newer, STREAM_ID) is Recency.OLDER
-    assert compare_events(older, older, STREAM_ID) is Recency.SAME
