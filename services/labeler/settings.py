@@ -5,11 +5,11 @@ from typing import Annotated, Final
 import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.settings import flags
 from libs.common.settings.cloud_config_reloader import CloudConfigSettings
-from services.labeler.core.plan.keys import is_label_value
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.rules.compilation import RulesError, collect_findings, compile_rules
 
@@ -94,7 +94,7 @@ class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
 
 
 def _find_cluster_name_problems(name: str) -> tuple[str, ...]:
-    if not name or is_label_value(name):
+    if not label_value_problem(name):
         return ()
     problem = (
         f"--cluster-name: {name!r} is not a valid label value: up to 63 letters, digits, '-', '_' and '.', "

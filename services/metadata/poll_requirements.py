@@ -17,8 +17,7 @@ class PollRequirements:
     def __init__(self, settings: MetadataSettings) -> None:
         self._serves_ipam = settings.serves_ipam
         self._serves_accounts = bool(settings.metadata_accounts)  # a machine names its instance by SMBIOS
-        self.needed_parts = self._select_needed_parts(settings.cloud_config)
-        self.needs_system = self._find_need_of_system(settings.cloud_config)
+        self._apply(settings.cloud_config)
         self.prefer_ipv6 = settings.prefer_ipv6
 
     def update(self, config: CloudConfig | CloudConfigError) -> bool:
@@ -31,8 +30,7 @@ class PollRequirements:
             log.warning("invalid --cloud-config file ignored, keeping the previous one", extra=fields)
             return False
         before = (self.needed_parts, self.needs_system, self.prefer_ipv6)
-        self.needed_parts = self._select_needed_parts(config)
-        self.needs_system = self._find_need_of_system(config)
+        self._apply(config)
         self.prefer_ipv6 = bool(config.prefer_ipv6)
         if (self.needed_parts, self.needs_system, self.prefer_ipv6) == before:
             return False
@@ -40,12 +38,8 @@ class PollRequirements:
         log.info("poll requirements changed with the --cloud-config file", extra=fields)
         return True
 
-    def _find_need_of_system(self, config: CloudConfig) -> bool:
-        return self._serves_accounts or requires_system(
-            config.rules, config.pools if self._serves_ipam else ()
-        )
-
-    def _select_needed_parts(self, config: CloudConfig) -> frozenset[Part]:
-        if not self._serves_ipam:
-            return required_resources(config.rules)
-        return required_resources(config.rules, config.pools) | {"RouteStatus"}
+    def _apply(self, config: CloudConfig) -> None:
+        pools = config.pools if self._serves_ipam else ()
+        gateways: frozenset[Part] = frozenset({"RouteStatus"} if self._serves_ipam else ())
+        self.needed_parts: frozenset[Part] = required_resources(config.rules, pools) | gateways
+        self.needs_system = self._serves_accounts or requires_system(config.rules, pools)

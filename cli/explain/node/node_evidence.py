@@ -25,7 +25,7 @@ from libs.common.contract.instances import get_provider
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
-from services.labeler.core.instance_metadata import NamedMachine, complete_facts
+from services.labeler.core.instance_metadata import complete_facts
 from services.labeler.core.plan.plan import ClusterConfig
 from services.lifecycle.core.evidence import MachineReport
 
@@ -207,9 +207,9 @@ def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
     messages = {each.account: each for each in evidence.messages.list_events(InstanceMetadata)}
     if not messages or not isinstance(event, NodeEnriched) or not isinstance(described, DescribedNode):
         return evidence
-    machine = NamedMachine(node=evidence.node, facts=event.facts, verified_by=event.verified_by)
+    of_node = msgspec.structs.replace(event, node=evidence.node)
     accounts = {account: get_provider(each.provider_id) for account, each in messages.items()}
-    completed = complete_facts(machine, accounts, messages, lambda provider_id: frozenset())
+    completed = complete_facts(of_node, accounts, messages, lambda provider_id: frozenset())
     if completed.supplement is None:
         return evidence
     platform, supplement = completed.platform, completed.supplement

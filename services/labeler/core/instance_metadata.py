@@ -26,34 +26,26 @@ _FIELDS: Final = ("provider_id", "region", "zone", "instance_type")
 EventT = TypeVar("EventT")
 
 
-class NamedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node with the facts of its machine, and how metadata recognized the machine."""
-
-    node: Node
-    facts: MachineFacts
-    verified_by: str
-
-
 def complete_facts(
-    machine: NamedMachine,
+    event: NodeEnriched,
     accounts: Mapping[str, str],
     messages: Mapping[str, InstanceMetadata],
     list_rivals: Callable[[str], AbstractSet[str]],
 ) -> MachineFacts:
-    """Return the facts, completed by the one account that has the machine's instance.
+    """Return the facts of the event, completed by the one account that has the machine's instance.
 
     `accounts` has the provider of each account, `messages` its last message about the Node. `list_rivals`
     returns the names of the other Nodes whose machines name an instance. Without a providerID, the facts of a
     machine that names an instance say why they are not complete yet.
     """
-    node, facts = machine.node, machine.facts
+    node, facts = event.node, event.facts
     if not lacks_cloud(facts):
         return facts
     if facts.system is None and accounts:
         return _await(node, facts, "metadata has not queried its SMBIOS (--cloud-metadata-accounts)")
     named = {account: find_named_instance(provider, facts) for account, provider in accounts.items()}
     reasons = {
-        account: _why_not_confirmed(machine, provider_id, messages.get(account), list_rivals(provider_id))
+        account: _why_not_confirmed(event, provider_id, messages.get(account), list_rivals(provider_id))
         for account, provider_id in named.items()
         if provider_id
     }
@@ -68,13 +60,13 @@ def complete_facts(
 
 
 def _why_not_confirmed(
-    machine: NamedMachine, provider_id: str, message: InstanceMetadata | None, rivals: AbstractSet[str]
+    event: NodeEnriched, provider_id: str, message: InstanceMetadata | None, rivals: AbstractSet[str]
 ) -> str:
     """Return why the machine is not proven to be the instance that it names; "" if it is."""
-    node, facts = machine.node, machine.facts
+    node, facts = event.node, event.facts
     if rivals:
         return f"the machine of Node {min(rivals)} names {provider_id}, too, so neither gets its metadata"
-    if machine.verified_by != "nodename":
+    if event.verified_by != "nodename":
         return f"the machine that names {provider_id} has another node name, and only its systemUUID is known"
     if message is None or (message.node_uid, message.provider_id) != (node.uid, provider_id):
         return f"no answer about {provider_id} yet"
@@ -180,7 +172,7 @@ class InstanceMetadataIndex:
     def _complete(self, event: NodeEnriched) -> NodeEnriched:
         name = event.node.name
         facts = complete_facts(
-            NamedMachine(node=event.node, facts=event.facts, verified_by=event.verified_by),
+            event,
             self._accounts,
             self._messages.get(name, {}),
             lambda provider_id: self._namers.get(provider_id, set()) - {name},

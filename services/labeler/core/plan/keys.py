@@ -5,10 +5,10 @@ was removed from an initialized Node, because the agent of a start-up taint remo
 It withholds taints from a Node that was in use before its record began, until an operator opts in.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import NodeChanges
@@ -46,7 +46,6 @@ REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernete
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SPOT: Final = "spot"
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABELS_BY_FIELD: Final = {
     "zone": ZONE,
     "region": REGION,
@@ -217,17 +216,12 @@ def _describe_labels(inputs: PlanInput, record: OwnershipRecord) -> _LabelState:
     )
 
 
-def is_label_value(value: str) -> bool:
-    """Return whether Kubernetes accepts a non-empty text as a label's value."""
-    return _LABEL_VALUE.fullmatch(value) is not None
-
-
 def _pop_invalid_labels(node: Node, desired: dict[str, str], effects: RuleEffects) -> dict[str, str]:
     """Remove and return the built-in labels that Kubernetes would reject; rules validate their own."""
     invalid = {
         key: value
         for key, value in desired.items()
-        if node.labels.get(key) != value and key not in effects.labels and not is_label_value(value)
+        if node.labels.get(key) != value and key not in effects.labels and label_value_problem(value)
     }
     for key in invalid:
         del desired[key]

@@ -17,7 +17,7 @@ from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.public_addresses import EXTERNAL_LINK
 from services.labeler.core.blocker import block, build_condition
-from services.labeler.core.instance_metadata import InstanceMetadataIndex, NamedMachine, complete_facts
+from services.labeler.core.instance_metadata import InstanceMetadataIndex, complete_facts
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node
 from services.lifecycle.core.decide import DeletionPolicy
@@ -45,7 +45,7 @@ def complete(
     rivals: frozenset[str] = frozenset(),
 ) -> MachineFacts:
     return complete_facts(
-        NamedMachine(node=node, facts=facts or cloud.make_facts(), verified_by=verified_by),
+        make_node_enriched(node, facts or cloud.make_facts(), verified_by=verified_by),
         dict.fromkeys(accounts, cloud.provider),
         {message.account: message for message in messages},
         lambda provider_id: rivals if provider_id == cloud.provider_id else frozenset(),
