@@ -122,23 +122,6 @@ async def test_a_part_that_hangs_ends_at_the_deadline_and_takes_no_other_with_it
     }
 
 
-async def test_a_machine_that_says_too_much_of_itself_is_invalid_in_that_part_only(
-    machines: MachineFleet, talos: TalosApi
-):
-    many = tuple(MemoryModule(locator=f"DIMM {i}") for i in range(600))
-    extensions = tuple(Extension(name=f"{i:0>1000}", version="v1") for i in range(40))
-    await machines.change_machine(
-        "inventory-1", memory_modules=many, talos_version="v" * 2000, extensions=extensions
-    )
-    answer = await asked(talos)
-    assert {part: fault.kind for part, fault in answer.faults.items()} == {
-        "ExtensionStatus": "invalid",
-        "MemoryModule": "invalid",
-        "Version": "invalid",
-    }
-    assert answer.inventory.machine_type == "worker"
-
-
 STAGED = "10.74.0.1"
 WEB = make_machine("lifecycle-1", STAGED)
 CONTROL_PLANE = make_machine("lifecycle-cp", "10.74.0.100", control_plane=True)

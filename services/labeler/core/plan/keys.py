@@ -111,8 +111,7 @@ def _list_notices(
     node: Node, found: dict[FieldKind, KeyChanges], invalid: dict[str, str], known: dict[str, str]
 ) -> Iterator[Notice]:
     for kind, keys in found.items():
-        if keys.conflicts:
-            yield from build_conflict_notices(node.name, kind, keys.conflicts)
+        yield from build_conflict_notices(node.name, kind, keys.conflicts)
     yield from build_invalid_label_notices(invalid)
     if withheld := found["taints"].withheld.keys() - known.keys():
         yield from build_withheld_notices(node.name, withheld)

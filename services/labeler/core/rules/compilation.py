@@ -8,7 +8,7 @@ import msgspec
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, list_queried_fields
 from libs.common.cloud_config.findings import Findings, suggest_name
-from libs.common.cloud_config.kubernetes_names import key_problem, why_reserved
+from libs.common.cloud_config.kubernetes_names import why_reserved
 from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelectorTerm, Rule, RuleEntry
 from libs.gotemplate import Template, TemplateError, parse, record, render
 from services.labeler.core.rules.bounds import MAX_ENTRIES, MAX_RULES
@@ -35,7 +35,7 @@ class CompiledEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: str  # for metadata, the field of PlatformMetadata
     name: str  # the key's name in messages; for metadata, Go's name
     template: Template | str  # str: the result is the same for every machine
-    rejection: str = ""  # why no rule may set this key
+    rejection: str  # why no rule may set this key, "" if one may
 
     @property
     def sets_provider_id(self) -> bool:
@@ -141,7 +141,7 @@ def _compile_rule(
 def _compile_entry(
     rule: Rule, kind: Kind, entry: RuleEntry, parsed: dict[str, Template | str], findings: Findings
 ) -> CompiledEntry | None:
-    name = _GO_NAME_BY_FIELD.get(entry.key, entry.key) if kind == "platformMetadata" else entry.key
+    name = _GO_NAME_BY_FIELD[entry.key] if kind == "platformMetadata" else entry.key
     at = f'transformations[{rule.index}].{kind}["{name}"]'
     try:
         template = parsed.get(entry.template)
@@ -159,17 +159,10 @@ def _compile_entry(
         key=entry.key,
         name=name,
         template=template,
-        rejection=_find_rejection(kind, entry.key),
+        rejection=why_reserved(kind, entry.key),
     )
 
 
 def _parse_template(source: str) -> Template | str:
     template = parse(source)
     return template if "{{" in source else render(template, _NOTHING)
-
-
-def _find_rejection(kind: Kind, key: str) -> str:
-    """Return why no rule may set the key, or ""; the reader of the file rejects most such keys."""
-    if kind == "platformMetadata":
-        return "" if key in _GO_NAME_BY_FIELD else "there is no such metadata to override"
-    return why_reserved(kind, key) or key_problem(key)

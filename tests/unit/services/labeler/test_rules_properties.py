@@ -68,8 +68,6 @@ KEYS = st.sampled_from(
         "node-role.kubernetes.io/web",
         "talos.dev/x",
         "kubernetes.io/hostname",
-        "-",
-        "Ä/b",
     ]
 )
 FIELDS = ["Platform", "Hostname", "Region", "ProviderID", "Spot", "Tags", "ProductName", "UUID", "MemoryMiB"]
