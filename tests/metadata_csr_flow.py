@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.bus.protocol import Message
+from libs.common.bus.protocol import BusError, Message
 from libs.common.contract.events import CsrEnriched, Event
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
@@ -38,7 +38,11 @@ class RecordingBus(MemoryBus):
 
     async def publish(self, event: Event, **options: Any) -> int:
         self._subjects.append(subject_of(event))  # before a reader can have the event
-        return await super().publish(event, **options)
+        try:
+            return await super().publish(event, **options)
+        except BusError:  # such as a conflict
+            self._subjects.remove(subject_of(event))
+            raise
 
 
 class MetadataCsrFlow(ServiceFlow):

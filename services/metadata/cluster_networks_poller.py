@@ -61,7 +61,8 @@ class ClusterNetworksPoller:
             is_current = await self._poll()
             is_published = await self._publish()
             failures = 0 if is_current and is_published else failures + 1
-            delay = backoff_seconds(failures, self.clock.random()) if failures else self._republish_delay()
+            timing = self.clock.timing()
+            delay = backoff_seconds(failures, timing.jitter) if failures else timing.until_republish()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wakeup.wait()
@@ -94,9 +95,6 @@ class ClusterNetworksPoller:
             return False
         # If tied, another replica polled at the same time and got another response: the next poll decides.
         return outcome is not PublishOutcome.TIED
-
-    def _republish_delay(self) -> float:
-        return self.clock.timing().until_republish()
 
     def _get_stored(self) -> ClusterNetworksObserved | None:
         event = self.stream_cache.get_event(NETWORKS)

@@ -132,10 +132,6 @@ class EnrichedMessages(Generic[EnrichedT]):
         self.publisher.record_sequence(message.subject, message.sequence)
         return is_new
 
-    def has_published(self, name: str) -> bool:
-        """Return whether the stream has or had a message about that object."""
-        return self.get_last_sequence(name) > 0
-
     def get_last_sequence(self, name: str) -> int:
         """Return the sequence of the last known message about that object, 0 without one."""
         return self.publisher.last_sequence_of(self.subject_of(name))

@@ -18,7 +18,8 @@ class NodeRegistry(Mapping[str, NodeState]):
     def __init__(self, nodes: "Mapping[str, NodeReconciler]", stream_cache: StreamCache) -> None:
         self._nodes = nodes
         self._stream_cache = stream_cache
-        self._listener: Callable[[str], None] = lambda name: None
+        # Called with the name of each Node whose state changed or was removed.
+        self.notify: Callable[[str], None] = lambda name: None
 
     def __getitem__(self, name: str) -> NodeState:
         return self._nodes[name].state
@@ -28,14 +29,6 @@ class NodeRegistry(Mapping[str, NodeState]):
 
     def __len__(self) -> int:
         return len(self._nodes)
-
-    def set_listener(self, listener: Callable[[str], None]) -> None:
-        """Call the listener with the name of each Node whose state changed or was removed."""
-        self._listener = listener
-
-    def notify(self, name: str) -> None:
-        """Tell the listener that the state of that Node changed or was removed."""
-        self._listener(name)
 
     def apply(self, name: str, change: Callable[[NodeState, Timing], NodeState]) -> None:
         """Apply a change to the state of that Node, if it still exists."""

@@ -117,7 +117,7 @@ class RequestController:
     ) -> RequestReconciler | None:
         if isinstance(event, CsrObserved) and not needs_attestation(event.request):
             return None
-        if isinstance(event, CsrGone) and not self._messages.has_published(name):
+        if isinstance(event, CsrGone) and not self._messages.get_last_sequence(name):
             return None  # no message about it was published
         stored = self._messages.get_publication(name, self.clock)
         return RequestReconciler(

@@ -140,7 +140,7 @@ class MetadataService:
             nodes=self._registry,
             without_talos=settings.without_talos,
         )
-        self._registry.set_listener(self._request_controller.on_node_changed)
+        self._registry.notify = self._request_controller.on_node_changed
 
     async def run(self) -> None:
         """Run until cancelled. NATS and Talos may be down at the start or later: metadata waits for both."""

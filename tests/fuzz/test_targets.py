@@ -15,7 +15,6 @@ from tests.fuzz.huge_inputs import make_huge_inputs
 from tests.fuzz.kube_targets import REQUEST, RESOURCES
 from tests.fuzz.mutations import mutate
 from tests.fuzz.table import SAMPLES, TARGETS, seeds_of
-from tests.fuzz.target import TooMuchWork, limit_calls
 
 REGRESSIONS = sorted(path for path in SAMPLES.glob("*/*") if path.is_file())
 
@@ -92,8 +91,3 @@ def test_a_node_with_ten_thousand_entries_is_too_large_for_a_message(kind: str):
     assert isinstance(event, Changed)
     with pytest.raises(events.EventError, match="the limit is"):
         events.encode(make_node_observed(event.item))
-
-
-def test_the_calls_of_a_loop_are_counted_and_limited():
-    with pytest.raises(TooMuchWork), limit_calls(1000):
-        sorted(range(10_000), key=lambda number: -number)

@@ -87,8 +87,6 @@ def is_same_fault(one: MachineFault | None, other: MachineFault | None) -> bool:
 
 def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:
     """Return whether two Nodes differ at most in podCIDRs, which are no reason to verify a machine again."""
-    if (one.metadata.name, one.uid, one.status) != (other.metadata.name, other.uid, other.status):
-        return False
     spec = replace(other.spec, pod_cidr=one.spec.pod_cidr, pod_cidrs=one.spec.pod_cidrs)
     return is_same_object(one, replace(other, spec=spec))
 

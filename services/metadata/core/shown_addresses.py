@@ -57,9 +57,6 @@ def continue_history(
         return AddressHistory(since=FirstShown(0, None if is_exact else 0))
     was, now = _select_facts(last), _select_facts(event)
     history, known_cidrs = last.address_history.resolve(sequence), last.node.spec.pod_cidrs
-    is_same_poll = was is now and was is not None
-    if is_same_poll and known_cidrs == event.node.spec.pod_cidrs:
-        return history
     new = FirstShown(0, None if is_exact else sequence)
     cidrs = {
         cidr: history.get(cidr) if cidr in known_cidrs else FirstShown(0, sequence)
@@ -67,12 +64,9 @@ def continue_history(
     }
     if (was is None) != (now is None):
         return AddressHistory(since=new, later=cidrs)
-    if is_same_poll:
-        later = {address: shown for address, shown in history.later.items() if address not in known_cidrs}
-    else:
-        before, after = set(_iter_addresses(last, was)), set(_iter_addresses(event, now))
-        later = {address: shown for address, shown in history.later.items() if address in before & after}
-        later.update(dict.fromkeys(after - before, new))
+    before, after = set(_iter_addresses(last, was)), set(_iter_addresses(event, now))
+    later = {address: shown for address, shown in history.later.items() if address in before & after}
+    later.update(dict.fromkeys(after - before, new))
     later.update({cidr: shown for cidr, shown in cidrs.items() if shown != history.since})
     return AddressHistory(since=history.since, later=later)
 

@@ -53,10 +53,6 @@ async def test_whoever_comes_second_gets_what_the_first_has_made(tmp_path: Path)
     assert [each.name for each in (tmp_path / "keys").iterdir()] == ["one"], "nothing half made is left"
 
 
-async def test_what_nobody_has_made_is_none(tmp_path: Path):
-    assert await DirectoryKeyStore(tmp_path / "keys").get_secret("one") is None
-
-
 def test_a_seed_has_a_public_key_that_is_a_users():
     one, other = generate_seed(), generate_seed()
     assert one != other

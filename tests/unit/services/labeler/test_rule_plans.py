@@ -123,19 +123,6 @@ def test_a_joining_node_gets_its_zone_whatever_its_kubelet_registered():
     assert node.labels[ZONE[0]] == "fsn1-dc14"
 
 
-def test_a_zone_that_a_person_gave_to_a_node_in_use_outlives_any_rule_about_zones():
-    node = change_metadata(plan_and_apply(make_node(), METAL, NONE), labels={ZONE[0]: "rack-7"})
-    for config in (
-        compile_one_rule(platformMetadata="{Zone: rack-8}"),
-        compile_one_rule(platformMetadata="{Zone: rack-7}"),
-    ) * 2:
-        node = plan_and_apply(node, METAL, config)
-        assert node.labels[ZONE[0]] == "rack-7"
-        assert node.labels[ZONE[1]] in {"rack-7", "rack-8"}
-    node = plan_and_apply(node, METAL, NONE)
-    assert (node.labels[ZONE[0]], node.labels.get(ZONE[1])) == ("rack-7", None)
-
-
 def test_an_overridden_zone_is_reconciled_and_goes_with_its_rule():
     node = plan_and_apply(make_node(), METAL, compile_one_rule(platformMetadata="{Zone: a, Region: r}"))
     assert [node.labels[key] for key in (*ZONE, *REGION)] == ["a", "a", "r", "r"]

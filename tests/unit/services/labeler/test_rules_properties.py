@@ -156,13 +156,6 @@ def test_whatever_rules_and_machine_say_all_that_is_wanted_is_valid(rules, facts
     check(applied(rules, facts))
 
 
-@given(RULES, FACTS)
-@settings(max_examples=40)
-def test_the_same_rules_and_machine_give_the_same(rules, facts):
-    compiled = compile_rules(CloudConfig(rules=rules))
-    assert apply_rules(compiled, facts) == apply_rules(compiled, facts) == applied(rules, facts)
-
-
 @given(RULES, RULES, FACTS)
 @settings(max_examples=60)
 def test_a_rule_hears_nothing_of_the_others_and_the_last_word_counts(before, after, facts):

@@ -118,10 +118,6 @@ def test_an_event_contains_frozen_structs_and_no_mutable_collection(kind: type):
     assert all(each.__struct_config__.frozen for each in types if issubclass(each, msgspec.Struct))
 
 
-def test_the_walk_finds_the_types_within_a_field():
-    assert {Node, str, int} <= {*_walk(dict[str, tuple[Node, int] | None])}
-
-
 # ---- reports about instances
 
 
