@@ -7,7 +7,7 @@ import pytest
 
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
-from libs.common.contract.subjects import OBSERVED_NODE
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, Forbidden, KubeError
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
@@ -219,17 +219,23 @@ async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(f
     assert "events" not in kube.list_writes()  # another controller has initialized it
 
 
-async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowActor):
+async def test_an_older_word_that_is_still_in_flight_is_not_followed(flow: FlowActor):
     kube = InMemoryNodes(make_node())
-    kube.failing = {"nodes/status": Forbidden("not yet", status=403)}
-    async with run_labeler(flow.url, kube):
-        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/old"))
-        await wait_until(lambda: bool(kube.requests), "the first try")
-        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/new"))
-        kube.failing.clear()
+    async with run_labeler(flow.url, kube) as labeler:
+        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
+        older = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
+        assert older is not None
         await flow.wait_for_decision("web-1", "initialized")
-        await flow.wait_until_handled()
-    assert kube.node("web-1").spec.provider_id == "aws:///z/new"
+        await flow.enrich(
+            kube.node("web-1"), make_facts(platform="aws", provider_id="aws:///z/1", zone="new")
+        )
+        await flow.wait_for_decision("web-1", "updated")
+        place = await flow.publish_node(kube.node("web-1"))
+        await wait_until(lambda: _heard(labeler, place), "the update is received")
+        # another replica's view of it would have been as old
+        await labeler._on_node_enriched.reconcile(older)
+    assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
+    assert len(kube.list_writes()) == 4
 
 
 # ---- who leads
