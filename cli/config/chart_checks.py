@@ -8,7 +8,13 @@ from cli.config.chart_flags import ChartValues, is_switched_on, list_occurrences
 from cli.config.chart_schema import CHART, find_value, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
-from libs.common.contract.controllers import find_controller_mistakes, list_wildcard_differences
+from libs.common.contract.controllers import (
+    NODE_ROUTE,
+    SERVICE_LB,
+    find_controller_mistakes,
+    is_controller_selected,
+    list_wildcard_differences,
+)
 from libs.common.contract.instance_metadata import METADATA_PROVIDERS
 from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICE_TABLE
 
@@ -24,6 +30,7 @@ _PEAKS: Final = {spec.service: spec.peak_mebibytes for spec in SERVICE_TABLE}
 _LOOPBACK: Final = re.compile(r"127\.|::1$|localhost$")
 _OF_NODES: Final = {spec.service for spec in SERVICE_TABLE if spec.controller.name}
 _NEED_TALOS: Final = {spec.service for spec in SERVICE_TABLE if spec.needs_talos}
+_OF_ACCOUNTS: Final = {"loadBalancers": SERVICE_LB, "routes": NODE_ROUTE}  # by the key of an account
 _PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
 _SPOT_KEPT: Final = (
     "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them. "
@@ -55,6 +62,19 @@ def find_image_warnings(chart: ChartValues) -> Iterator[Finding]:
     yield make_finding(
         "image.tag", f"{truncate_line(tag)}{why}: remove it unless you have pushed an image with this tag"
     )
+
+
+def find_idle_controllers(chart: ChartValues) -> Iterator[Finding]:
+    """Yield a warning for each controller of accounts that no account uses."""
+    for key, controller in _OF_ACCOUNTS.items():
+        parts = [chart.get_part(account, key, controller) for account in chart.accounts]
+        if is_controller_selected(chart.controllers, controller) and not any(parts):
+            yield make_finding("enabledControllers", f"{controller} has no effect without {key} in clouds")
+    for account in chart.accounts:
+        part = account.get("loadBalancers")
+        if isinstance(part, dict) and not (part.get("class") or part.get("default")):
+            name = truncate_line(str(account.get("account")))
+            yield make_finding("clouds", f"loadBalancers of account {name} has neither class nor default")
 
 
 def find_low_limits(chart: ChartValues) -> Iterator[Finding]:
@@ -111,6 +131,7 @@ def find_template_mistakes(chart: ChartValues) -> Iterator[Finding]:
             "services.csr.extraArgs", "--service-cluster-ip-range is missing: machines are not queried"
         )
     yield from _check_accounts(chart)
+    yield from _check_console(chart)
     yield from _check_reachability(chart)
     is_external = chart.get("nats.enabled") is False and not chart.is_single_process
     if is_external and not chart.get("nats.external.url"):
@@ -138,6 +159,24 @@ def _check_accounts(chart: ChartValues) -> Iterator[Finding]:
             yield make_finding("clouds", f"{name} supplies no metadata: only accounts of {clouds} do")
         elif account.get("network") and not account.get("metadata"):
             yield make_finding("clouds", f"the network of {name} has no effect without metadata: true")
+        for key, controller in _OF_ACCOUNTS.items():
+            if account.get(key) and not chart.get_part(account, key, controller):
+                add = f"add {controller} to enabledControllers"
+                yield make_finding("clouds", f"{key} of {name} has no effect: {add}")
+    if sum(find_value(account, "loadBalancers.default") is True for account in chart.accounts) > 1:
+        yield make_finding("clouds", "two accounts have loadBalancers.default: true")
+
+
+def _check_console(chart: ChartValues) -> Iterator[Finding]:
+    if not (chart.get("console.enabled") is True and chart.get("console.exposed.enabled") is True):
+        return
+    if chart.is_single_process:
+        yield make_finding(
+            "console.exposed", "does not work with daemonSet.enabled: use kubectl port-forward"
+        )
+    for key in ("tlsSecretName", "hosts"):
+        if not chart.get(f"console.exposed.{key}"):
+            yield make_finding(f"console.exposed.{key}", "is missing")
 
 
 def _check_reachability(chart: ChartValues) -> Iterator[Finding]:

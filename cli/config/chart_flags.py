@@ -10,7 +10,13 @@ import msgspec
 from cli.config.chart_schema import CHART, find_value
 from libs.common.cloud_config.findings import Findings
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.contract.controllers import is_service_selected
+from libs.common.contract.controllers import (
+    NODE_ROUTE,
+    SERVICE_LB,
+    is_controller_selected,
+    is_service_selected,
+)
+from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import CHART_ORDER, CLOUD
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
@@ -24,11 +30,6 @@ _SET_BY_VALUES: Final = {
     "cloud-metadata-accounts": "names accounts beside clouds: use metadata of clouds",
     "secure-port": "does not change the port of the probes: use service.containerPort",
 }
-# Of any account: the values that become these flags are checked elsewhere.
-_CLOUD_FLAGS: Final = (
-    "--cloud-account=hcloud/account",
-    "--cloud-credential-file=/etc/clouds/{account}/credential",
-)
 _ANOTHER: Final = ": it belongs to another service"
 _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
@@ -70,6 +71,11 @@ class ChartValues(msgspec.Struct, frozen=True):
         """Return the entries of `clouds`."""
         listed = self.get("clouds")
         return tuple(each for each in listed if isinstance(each, dict)) if isinstance(listed, list) else ()
+
+    def get_part(self, account: dict[str, Any], key: str, controller: str) -> dict[str, Any]:
+        """Return `loadBalancers` or `routes` of an account; {} if its controller is not selected."""
+        part = account.get(key) if is_controller_selected(self.controllers, controller) else None
+        return part if isinstance(part, dict) else {}
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -130,16 +136,16 @@ def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Messag
     fixed = [f"--controllers={','.join(chart.controllers)}"]
     if not chart.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
-    if CLOUD.service in names:
-        fixed += _CLOUD_FLAGS
+    cloud = tuple(_build_cloud_flags(chart)) if CLOUD.service in names else ()
     stages: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
         ("", (), {}),
-        ("extraEnv", (), chart.environment),
-        ("extraArgs", chart.arguments_for(), chart.environment),
+        ("clouds", cloud, {}),
+        ("extraEnv", cloud, chart.environment),
+        ("extraArgs", (*cloud, *chart.arguments_for()), chart.environment),
     ]
     for count, name in enumerate(names, 1):
         path = f"services.{name}.extraArgs"
-        stages.append((path, chart.arguments_for(*names[:count]), chart.environment))
+        stages.append((path, (*cloud, *chart.arguments_for(*names[:count])), chart.environment))
     own = SETTINGS_TYPES.values() if chart.is_single_process else (SETTINGS_TYPES[name] for name in names)
     kinds = [*own, ProcessSettings]
     before = set[tuple[bool, str]]()
@@ -150,6 +156,27 @@ def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Messag
         if path:
             yield from ((kind, path, text) for kind, text in messages if (kind, text) not in before)
         before.update(messages)
+
+
+def _build_cloud_flags(chart: ChartValues) -> Iterator[str]:
+    """Yield the flags of all accounts but those whose values `chart_checks` checks; names are unique."""
+    yield "--cloud-credential-file=/etc/clouds/{account}/credential"
+    known = [each for each in chart.accounts if each.get("provider") in CLOUD_PROVIDERS]
+    for name, account in {str(each.get("account")): each for each in known}.items():
+        yield f"--cloud-account={account.get('provider')}/{name}"
+        balancers = chart.get_part(account, "loadBalancers", SERVICE_LB)
+        if "class" in balancers:
+            yield f"--load-balancer-class={name}={balancers['class']}"
+        if balancers.get("default") is True:
+            yield f"--load-balancer-default-account={name}"
+        options = balancers.get("options")
+        for option, value in options.items() if isinstance(options, dict) else ():
+            yield f"--load-balancer-option={name}/{option}={value}"
+        routes = chart.get_part(account, "routes", NODE_ROUTE)
+        if routes:
+            yield f"--route-network={name}" + (f"={routes['network']}" if routes.get("network") else "")
+        for network in routes.get("podNetworks") or ():
+            yield f"--route-pod-network={name}={network}"
 
 
 def _find_more_mistakes(reading: ParsedSettings, chart: ChartValues) -> Iterator[str]:

@@ -176,6 +176,7 @@ def _check(chart: ChartValues, source: str) -> FileReport:
         warnings=(
             *chart_checks.find_image_warnings(chart),
             *schema.warnings,
+            *chart_checks.find_idle_controllers(chart),
             *chart_checks.find_low_limits(chart),
             *flags.warnings,
             *_clear_lines(rules.warnings),

@@ -3,8 +3,10 @@
 Each parser raises ValueError with the valid values, as a noun phrase.
 """
 
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from libs.clouds.balancers import InvalidField
@@ -94,7 +96,7 @@ def parse_values(
     invalid: list[InvalidField] = []
     for name, text in sorted(texts.items()):
         if name not in fields:
-            invalid.append(InvalidField(field=name, reason="it is not supported"))
+            invalid.append(InvalidField(field=name, reason=f"it is not supported{_suggest(name, fields)}"))
             continue
         try:
             values[fields[name]] = rows[fields[name]].parse(text)
@@ -102,3 +104,10 @@ def parse_values(
             shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
             invalid.append(InvalidField(field=name, reason=f'"{shown}" is not {error}'))
     return values, invalid
+
+
+def _suggest(name: str, known: Collection[str]) -> str:
+    prefix = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(name, *known, strict=False)))
+    by_end = {each[prefix:]: each for each in known}
+    close = difflib.get_close_matches(name[prefix:], by_end, n=1, cutoff=0.75)
+    return f"; did you mean {by_end[close[0]]}?" if close else ": remove it"

@@ -7,14 +7,11 @@ import msgspec
 
 from libs.clouds.account_session import AccountOptions
 from libs.clouds.balancers import Balancers
-from libs.clouds.hcloud.balancers.annotations import ENVIRONMENT_PREFIX, Annotations, read_defaults
-from libs.clouds.hcloud.balancers.desired import BalancerOptions
 from libs.clouds.hcloud.balancers.hcloud_balancers import REQUESTS_PER_MINUTE, HcloudBalancers
-from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
+from libs.clouds.hcloud.hcloud_api import HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.hcloud.hcloud_routes import HcloudRoutes
 from libs.clouds.instances import Instances
-from libs.clouds.openstack.balancers.annotations import CONFIG_KEYS
 from libs.clouds.openstack.balancers.octavia_balancers import (
     REQUESTS_PER_MINUTE as OCTAVIA_REQUESTS_PER_MINUTE,
 )
@@ -29,9 +26,7 @@ from libs.clouds.thalassa.balancers.thalassa_balancers import (
 from libs.clouds.thalassa.balancers.thalassa_balancers import ThalassaBalancers
 from libs.clouds.thalassa.thalassa_api import ThalassaApi
 from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
-
-_NETWORK: Final = "HCLOUD_NETWORK"
-_DEFAULT_SUBNET: Final = "defaultSubnet"  # as in the config file of Thalassa's controller
+from services.cloud.balancer_options import DEFAULT_SUBNET, read_hcloud_options
 
 
 class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,27 +58,11 @@ def _open_hcloud(
         clients,
         balancers=HcloudBalancers(
             api,
-            _read_hcloud_options(balancers),
+            read_hcloud_options(balancers),
             requests_per_minute=max(REQUESTS_PER_MINUTE, options.requests_per_minute),
         ),
         needs_ipv4=True,
     )
-
-
-def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
-    """Return the options of load balancers. Raises ValueError."""
-    unknown = [name for name in texts if name != _NETWORK and not name.startswith(ENVIRONMENT_PREFIX)]
-    if unknown:
-        raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
-    network = texts.get(_NETWORK, "")
-    if not network.isprintable() or (network.isdecimal() and not ID.fullmatch(network)):
-        raise ValueError(f"{_NETWORK} is {network!r}, and not the id or name of a network")
-    defaults = read_defaults(texts)
-    if isinstance(defaults, Annotations):
-        return BalancerOptions(
-            network=int(network) if network.isdecimal() else network or None, defaults=defaults
-        )
-    raise ValueError("; ".join(map(str, defaults)))
 
 
 def _open_openstack(
@@ -94,9 +73,6 @@ def _open_openstack(
     clients = CloudClients(instances=OpenStackInstances(api), routes=routes)
     if balancers is None:
         return clients
-    unknown = balancers.keys() - CONFIG_KEYS
-    if unknown:
-        raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
     return msgspec.structs.replace(
         clients,
         balancers=OctaviaBalancers(
@@ -114,13 +90,11 @@ def _open_thalassa(
     clients = CloudClients(instances=ThalassaInstances(api))
     if balancers is None:
         return clients
-    if unknown := balancers.keys() - {_DEFAULT_SUBNET}:
-        raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
     return msgspec.structs.replace(
         clients,
         balancers=ThalassaBalancers(
             api,
-            balancers.get(_DEFAULT_SUBNET, ""),
+            balancers.get(DEFAULT_SUBNET, ""),
             requests_per_minute=max(THALASSA_REQUESTS_PER_MINUTE, options.requests_per_minute),
         ),
     )

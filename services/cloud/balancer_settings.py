@@ -11,6 +11,7 @@ from libs.common.contract.controllers import SERVICE_LB, is_controller_selected
 from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.settings import flags
+from services.cloud.balancer_options import CHECKS
 from services.cloud.core.balancers.balancer_record import BalancerAccount
 
 _ENABLED: Final = "HCLOUD_LOAD_BALANCERS_ENABLED"
@@ -143,6 +144,12 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
             name, separator, _ = option.partition("=")
             if account not in providers or not name or not separator:
                 yield f"--load-balancer-option={text}: the form is account/NAME=value"
+        for account, provider in providers.items():
+            if (balancers := self.find_balancers(provider, account)) and provider in CHECKS:
+                try:
+                    CHECKS[provider](balancers.options)
+                except ValueError as error:
+                    yield f"--load-balancer-option of {account}: {error}"
 
     def find_balancer_warnings(self) -> Iterator[str]:
         """Yield settings without effect."""

@@ -78,8 +78,8 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
                 form = "account=network, with an account of --cloud-account"
                 yield f"--route-network={text}: the form is {form}"
             elif providers[account] not in ROUTE_PROVIDERS:
-                provider = providers[account]
-                yield f"--route-network={text}: {provider}, the cloud of {account}, is not supported yet"
+                clouds = " and ".join(ROUTE_PROVIDERS)
+                yield f"--route-network={text}: only accounts of {clouds} have routes: remove it"
         for text in self.route_pod_networks:
             account, _, network = text.partition("=")
             if account not in providers or not is_network(network):

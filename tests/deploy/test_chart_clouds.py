@@ -123,28 +123,15 @@ def test_the_chart_knows_which_clouds_supply_metadata(provider: str):
         render_manifests(values)
 
 
-@pytest.mark.parametrize(
-    ("controllers", "balancers", "expected"),
-    [
-        (["*"], [{"class": "a"}, {}], "add service-lb-controller to enabledControllers"),
-        (["*", "service"], [{"class": "a"}, {"class": "a"}], "two accounts"),
-        (["*", "service"], [{"default": True}, {"default": True}], "two accounts"),
-        (["*", "service"], [{"name": "a"}, {}], "loadBalancers"),
-    ],
-)
-def test_contradictory_load_balancers_are_rejected(
-    controllers: list[str], balancers: list[dict[str, Any]], expected: str
-):
-    clouds = [each | {"loadBalancers": own} for each, own in zip(CLOUDS, balancers, strict=True)]
-    values = ChartValues(overrides={"enabledControllers": controllers, "clouds": clouds})
-    with pytest.raises(HelmError, match=expected):
-        render_manifests(values)
-
-
-def test_routes_need_their_controller_and_have_the_network_of_the_account():
-    clouds = [CLOUDS[0] | {"routes": {"network": "4711"}}]
-    with pytest.raises(HelmError, match="add node-route-controller to enabledControllers"):
-        render_manifests(ChartValues(overrides={"enabledControllers": ["*"], "clouds": clouds}))
+def test_routes_have_the_network_of_the_account_and_start_without_a_route():
+    clouds = [dict(CLOUDS[0])]
+    tolerating = {
+        name.removeprefix(f"{prefix('elsewhere')}-")
+        for name, workload in select_kind(rendered("elsewhere"), "Deployment").items()
+        for each in workload["spec"]["template"]["spec"]["tolerations"]
+        if each["key"] == "node.kubernetes.io/network-unavailable"
+    }
+    assert tolerating == {"cloud-prod"}
     (container,) = [
         each for name, each in of_deployments(rendered("elsewhere")).items() if name == "cloud-prod"
     ]

@@ -117,6 +117,18 @@ def test_the_schema_contains_every_value_and_every_value_of_the_schema_has_a_def
     assert set(schema()["properties"]) == set(values)  # type: ignore[call-overload]
 
 
+def accounts_with(
+    key: str, *parts: dict[str, Any], selected: str = "*", provider: str = "hcloud"
+) -> dict[str, Any]:
+    """Accounts a, b, ... with this part."""
+    named = zip("abc", parts, strict=False)
+    accounts = [
+        {"provider": provider, "account": name, "secretRef": {"name": name}, key: part}
+        for name, part in named
+    ]
+    return {"enabledControllers": ["cloud-node", selected], "clouds": accounts}
+
+
 @pytest.mark.parametrize(
     ("overrides", "about"),
     [
@@ -188,6 +200,28 @@ def test_the_schema_contains_every_value_and_every_value_of_the_schema_has_a_def
         ({"clouds": [CLOUD | {"network": "a,b"}]}, "/clouds/0/network': 'a,b' does not match pattern"),
         ({"clouds": [CLOUD | {"metadata": False}]}, "the network of account prod has no effect"),
         ({"clouds": [CLOUD | {"provider": "thalassa"}]}, "prod supplies no metadata: thalassa is not hcloud"),
+        (accounts_with("loadBalancers", {"class": "a"}), "add service-lb-controller to enabledControllers"),
+        (accounts_with("loadBalancers", {"class": "a"}, {"class": "a"}, selected="service"), "two accounts"),
+        (accounts_with("loadBalancers", {"default": True}, {"default": True}, selected="service"), "two acc"),
+        (accounts_with("loadBalancers", {"name": "a"}, selected="service"), "loadBalancers"),
+        (accounts_with("routes", {"network": "1"}), "add node-route-controller to enabledControllers"),
+        (
+            accounts_with("routes", {"network": 10867345}, selected="route"),
+            "network': got number, want string",
+        ),
+        (
+            accounts_with("routes", {"network": "1"}, selected="route", provider="thalassa"),
+            "a has no routes: thalassa is not hcloud or openstack",
+        ),
+        ({"console.enabled": True, "console.exposed.enabled": True}, "set tlsSecretName"),
+        (
+            {
+                "daemonSet.enabled": True,
+                "console": {"enabled": True},
+                "console.exposed": {"enabled": True, "tlsSecretName": "a", "hosts": ["a"]},
+            },
+            "only the console of the leader has data",
+        ),
     ],
     ids=str,
 )

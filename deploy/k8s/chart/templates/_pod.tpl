@@ -23,6 +23,14 @@ tolerations:
     operator: Exists
     tolerationSeconds: {{ $.root.Values.failoverSeconds }}
   {{- end }}
+  {{- range .accounts }}
+  {{- if .routes }}
+  # With a wrong network, every node has this taint, and the pod with the right one has to start.
+  - effect: NoSchedule
+    key: node.kubernetes.io/network-unavailable
+    operator: Exists
+  {{- end }}
+  {{- end }}
 {{- with .own.nodeSelector | default .root.Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}

@@ -163,6 +163,9 @@
 {{- fail "clouds: two accounts have the load balancers of one class, or are the default" -}}
 {{- end -}}
 {{- end -}}
+{{- if and .routes (not (has .provider (list "hcloud" "openstack"))) -}}
+{{- fail (printf "clouds: the account %s has no routes: %s is not hcloud or openstack" .account .provider) -}}
+{{- end -}}
 {{- with .routes -}}
 {{- if not (get $wanted "node-route-controller") -}}
 {{- fail "clouds: routes has no effect: add node-route-controller to enabledControllers" -}}

@@ -225,7 +225,7 @@ def read_defaults(environment: Mapping[str, str]) -> Annotations | tuple[Invalid
     values, invalid = parse_values(texts, VARIABLES, ROWS)
     if "location" in values and "network_zone" in values:
         name = f"{ENVIRONMENT_PREFIX}NETWORK_ZONE"
-        invalid.append(InvalidField(field=name, reason="a location is set, too"))
+        invalid.append(InvalidField(field=name, reason="a location is set, too: remove one of them"))
     return tuple(invalid) if invalid else Annotations(**values)
 
 

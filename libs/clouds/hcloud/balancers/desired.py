@@ -204,7 +204,12 @@ def _check_values(
         )
         for field, part in needing:
             if getattr(values, field):
-                yield part, invalid_annotation(field, "it needs a network, and the account names none")
+                yield (
+                    part,
+                    invalid_annotation(
+                        field, "it needs a network: set HCLOUD_NETWORK in the options of the account"
+                    ),
+                )
     elif values.disable_public_network and not values.use_private_ip:
         reason = "it needs use-private-ip, as no other way to targets is left"
         yield "public_interface", invalid_annotation("disable_public_network", reason)

@@ -54,6 +54,12 @@ def test_the_embedded_chart_is_the_chart():
     )
 
 
+def account_with(part: str) -> str:
+    """Values with one account."""
+    controllers = "enabledControllers: [cloud-node, service-lb-controller, node-route-controller]"
+    return f"{controllers}\nclouds: [{{provider: hcloud, account: a, secretRef: {{name: a}}, {part}}}]"
+
+
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
@@ -96,6 +102,18 @@ def test_the_embedded_chart_is_the_chart():
             "services.csr.extraArgs: --service-cluster-ip-range is missing",
         ),
         ("nats: {enabled: false}", "nats.external.url: is missing"),
+        (
+            account_with("loadBalancers: {class: a, options: {HCLOUD_LOAD_BALANCERS_LOCATOIN: x}}"),
+            "clouds: --load-balancer-option of a: HCLOUD_LOAD_BALANCERS_LOCATOIN: it is not supported; did",
+        ),
+        (
+            account_with("loadBalancers: {default: true, options: {subnet-id: x}}"),
+            "a: subnet-id is no option; the options are HCLOUD_LOAD_BALANCERS_ALGORITHM_TYPE, ",
+        ),
+        (
+            account_with("routes: {network: '1', podNetworks: [10.0.0.1/24]}"),
+            "clouds: --route-pod-network=a=10.0.0.1/24: the form is",
+        ),
         ("useDaemonSet: true", "useDaemonSet: makes the installation fail"),
         ("enabledControllers: [cloud-nod]", "enabledControllers: "),
         (
@@ -131,6 +149,12 @@ def test_what_fails_the_install_or_a_process_is_an_error(text: str, mistake: str
             "resources: {limits: {memory: 80Mi}}",
             "80Mi is less than the peak of 1000 joining nodes: 84 MiB (labeler). The kernel may kill",
         ),
+        (
+            account_with("loadBalancers: {options: {}}"),
+            "clouds: loadBalancers of account a has neither class",
+        ),
+        (account_with("anchor: ''"), "service-lb-controller has no effect without loadBalancers in clouds"),
+        (account_with("anchor: ''"), "node-route-controller has no effect without routes in clouds"),
     ],
 )
 def test_what_has_no_effect_is_a_warning(text: str, warning: str):

@@ -147,8 +147,8 @@ def test_an_unknown_annotation_of_the_prefix_is_never_ignored():
     request = a_request({"use-private-ipv4": "true", "id": "5"})
     others = msgspec.structs.replace(request, annotations={**request.annotations, "example.com/x": "1"})
     assert invalid_in(read_request(others, OPTIONS)) == [
-        "id: it is not supported",
-        "use-private-ipv4: it is not supported",
+        "id: it is not supported: remove it",
+        "use-private-ipv4: it is not supported; did you mean load-balancer.hetzner.cloud/use-private-ip?",
     ]
 
 
@@ -219,7 +219,9 @@ def test_a_value_that_cannot_be_enforced_is_invalid(
 def test_what_needs_a_network_is_invalid_without_one(name: str):
     text = {"private-ipv4": "10.0.1.9", "private-subnet-ip-range": "10.0.1.0/24"}.get(name, "true")
     parsed = parsed_by({name: text}, msgspec.structs.replace(OPTIONS, network=None))
-    assert invalid_in(parsed) == [f"{name}: it needs a network, and the account names none"]
+    assert invalid_in(parsed) == [
+        f"{name}: it needs a network: set HCLOUD_NETWORK in the options of the account"
+    ]
 
 
 @pytest.mark.parametrize("ranges", [(), ("0.0.0.0/0",), ("::/0", " 0.0.0.0/0 ")])
@@ -426,9 +428,9 @@ def test_all_unusable_defaults_are_named():
     found = read_defaults({prefix + name: text for name, text in texts.items()})
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
-        f"{prefix}HOSTNAME: it is not supported",
+        f"{prefix}HOSTNAME: it is not supported: remove it",
         f'{prefix}USE_PRIVATE_IP: "yes" is not true or false',
-        f"{prefix}NETWORK_ZONE: a location is set, too",
+        f"{prefix}NETWORK_ZONE: a location is set, too: remove one of them",
     ]
 
 

@@ -100,10 +100,17 @@ def test_the_file_has_defaults_a_class_wins_over_them_and_an_annotation_over_bot
     assert unknown.reason == 'cloud.conf has no class "other"; it has core, edge'
 
 
-@pytest.mark.parametrize("line", ["manage-security-groups = true", "floating-subnet-tags = x", "new-key = 1"])
-def test_a_key_of_the_file_that_cannot_be_enforced_blocks(line: str):
-    [invalid] = parse_annotations({}, read_balancer_sections(f"[LoadBalancer]\n{line}\n")).invalid
-    assert str(invalid) == f"cloud.conf [LoadBalancer] {line.partition(' ')[0]}: it is not supported"
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("manage-security-groups = true", ": remove it"),
+        ("floating-subnet-tags = x", "; did you mean cloud.conf [LoadBalancer] floating-subnet-id?"),
+        ("new-key = 1", ": remove it"),
+    ],
+)
+def test_a_key_of_the_file_that_cannot_be_enforced_blocks(key: str, fix: str):
+    [invalid] = parse_annotations({}, read_balancer_sections(f"[LoadBalancer]\n{key}\n")).invalid
+    assert str(invalid) == f"cloud.conf [LoadBalancer] {key.partition(' ')[0]}: it is not supported{fix}"
 
 
 async def test_a_section_that_cannot_be_read_makes_no_service_public(tmp_path: Path):

@@ -87,6 +87,9 @@ def test_options_have_the_names_of_the_native_environment_and_the_flag_has_prece
         (["option=prod/HCLOUD_NETWORK"], "the form is account/NAME=value"),
         (["option=HCLOUD_NETWORK=1"], "the form is account/NAME=value"),
         (["option=other/HCLOUD_NETWORK=1"], "the form is account/NAME=value"),
+        (["class=prod=c", "option=prod/NETWORK=1"], "of prod: NETWORK is no option; the options are HCLOUD_"),
+        (["class=prod=c", "option=prod/HCLOUD_NETWORK=0"], "of prod: HCLOUD_NETWORK is '0'"),
+        (["class=t=c", "option=t/subnet=x"], "of t: subnet is no option; the options are defaultSubnet"),
     ],
 )
 def test_a_mistake_is_named(arguments: list[str], problem: str):
@@ -153,7 +156,7 @@ _ROUTED = "--controllers=cloud-node,node-route-controller"
         ((_ROUTED, "--route-network=other=1"), "--route-network=other=1: the form is account=network"),
         ((_ROUTED, "--route-network=prod="), "--route-network=prod=: the form is account=network"),
         ((_ROUTED, "--route-network=prod"), "--route-network=prod: the form is account=network"),
-        ((_ROUTED, "--route-network=t=1"), "thalassa, the cloud of t, is not supported yet"),
+        ((_ROUTED, "--route-network=t=1"), "only accounts of hcloud and openstack have routes: remove it"),
     ],
 )
 def test_an_invalid_network_of_routes_is_named(arguments: tuple[str, ...], problem: str):
