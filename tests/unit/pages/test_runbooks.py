@@ -208,3 +208,11 @@ def test_whatever_a_machine_or_the_labeler_calls_a_fault_has_its_words():
     said = {each for each in named if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)}
     assert said - set(FAULT_REASONS.values()) == set(FAULT_BY_BLOCK_REASON)
     assert {*FAULT_BY_KIND.values(), *FAULT_BY_BLOCK_REASON.values()} <= set(FAULT_TEXTS)
+
+
+def test_the_page_leads_from_each_reason_of_the_condition_to_its_fault():
+    rows = STUCK_NODES.partition("\n## Reasons of the condition\n")[2].partition("\n## ")[0]
+    of_machines = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
+    linked = re.findall(r"^\| `(\w+)` \| \[`([\w-]+)`\]\(#([\w-]+)\) \|$", rows, re.MULTILINE)
+    expected = {**of_machines, **FAULT_BY_BLOCK_REASON}.items()
+    assert sorted(linked) == sorted((reason, fault, fault) for reason, fault in expected)
