@@ -37,7 +37,8 @@ _CONDITION_FIXES: Final[Mapping[str, str]] = {
     "CredentialRejected": "Put a token that may read and write into the Secret of account {account}. No "
     "restart is needed.",
     "CloudRejected": "Correct what the cloud rejects, such as a quota, a type or a location. The write is "
-    "repeated every few minutes.",
+    "repeated every few minutes. If the load balancer has failed: let the cloud repair it, or delete it at "
+    "the cloud, and the account creates another one.",
     "ProjectNotProven": "Put a token of the project that has the load balancer into the Secret of account "
     "{account}.",
     "OtherController": "Decide which controller has the Service, and stop the other one. Then remove what it "
