@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from cli.cluster.access import AccessError
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from cli.command_exit import CommandError
+from libs.common.cloud_config import findings
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.objects import Item, Resource, UnreadableObject, decode_answer
@@ -132,7 +132,5 @@ async def get_or_absent(request: Awaitable[T], right: str) -> T | AbsentObject |
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return the end of an error about an unknown name: "; did you mean web-1?", or a full stop."""
-    bare = name.rpartition("/")[2].lower()  # kubectl writes node/web-1
-    known = sorted(set(names))
-    close = [bare] if bare in known else get_close_matches(bare, known, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else "."
+    bare = name.rpartition("/")[2]  # kubectl writes node/web-1
+    return findings.suggest_name(bare, sorted(set(names))) or "."
