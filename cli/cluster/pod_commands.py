@@ -1,13 +1,16 @@
 """Runs `talos-ccm inside` in a pod of a service, with the caller's permissions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
+
+import msgspec
 
 from cli.cluster.access import AccessError
 from cli.cluster.kube_objects import CHART, COMPONENT, INSTANCE, NAME
 from cli.cluster.kube_reader import own_connections
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
+from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.pod_exec import exec_in_pod
@@ -60,7 +63,7 @@ async def run_inside(
     container: str,
     arguments: tuple[str, ...],
     *,
-    decode: Callable[[bytes], T],
+    decoder: msgspec.json.Decoder[T],
     timeout_seconds: float = 30.0,
 ) -> T | Unavailable:
     """Run `talos-ccm inside ARGUMENTS` in the pod; return its decoded output, or why there is none."""
@@ -84,8 +87,8 @@ async def run_inside(
     except KubeError as error:
         return Unavailable(reason=f"cannot run a command in pod {namespace}/{pod}: {error}")
     try:
-        return decode(ran.stdout)
-    except ValueError as error:
+        return decoder.decode(ran.stdout)
+    except JSON_ERRORS as error:
         output = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
-        why = f"it exited with status {ran.exit_status}: {output}" if output else str(error)
+        why = f"it exited with status {ran.exit_status}: {output or error}"
         return Unavailable(reason=f"`talos-ccm inside {arguments[0]}` failed in the {container}'s pod: {why}")

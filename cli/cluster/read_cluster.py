@@ -97,10 +97,7 @@ def require(part: tuple[T, ...] | Unavailable) -> tuple[T, ...]:
 
 async def list_pods(kube: KubeApi, namespace: str, labels: Mapping[str, str]) -> tuple[Pod, ...]:
     """Return the pods of the namespace that have all these labels. Raises KubeError."""
-    try:
-        return await list_all(kube, namespaced_resource("pods", Pod, namespace, labels, page_size=100))
-    except NotFound:
-        return ()
+    return await list_all(kube, namespaced_resource("pods", Pod, namespace, labels, page_size=100))
 
 
 async def list_workloads(kube: KubeApi, namespace: str = "") -> tuple[Workload, ...]:

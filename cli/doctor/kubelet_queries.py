@@ -14,7 +14,7 @@ from cli.cluster.pod_commands import run_inside
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import RemoteClock, Unavailable, list_known
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot, UnreadyPods
-from cli.inside.talos_credential import TalosCredentialReport, decode_report
+from cli.inside.talos_credential import REPORT_DECODER, TalosCredentialReport
 from libs.common.contract.ip_addresses import list_node_ips
 from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
@@ -125,7 +125,7 @@ async def probe_credential_in_pod(kube: KubeApi, seen: InstallationSnapshot) -> 
             running[0].name,
             process.container.name,
             (*arguments, "--endpoints", endpoints) if endpoints else tuple(arguments),
-            decode=decode_report,
+            decoder=REPORT_DECODER,
             timeout_seconds=_PROBE_SECONDS,
         )
     if isinstance(found, Unavailable):

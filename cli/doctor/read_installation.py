@@ -36,7 +36,6 @@ from cli.doctor.required_permissions import get_role_paths, list_access_reviews
 from cli.doctor.snapshot import AccessReviews, InstallationSnapshot, TalosObjects
 from cli.inside.flow_client import query_flow
 from libs.common.contract.kube_service import KubeService
-from libs.common.contract.node import ApiObject
 from libs.common.kube.api import SERVICES, KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.objects import ConfigMap
@@ -195,9 +194,8 @@ async def _list_services(kube: KubeApi, seen: InstallationSnapshot) -> tuple[Kub
 
 
 async def _read_labels(kube: KubeApi, seen: InstallationSnapshot) -> Mapping[str, str] | Unavailable:
-    path = f"/api/v1/namespaces/{seen.installation.namespace}"
-    right = f"get namespaces/{seen.installation.namespace}"
-    found = await get_or_unavailable(get_object(kube, path, ApiObject), right)
+    name = seen.installation.namespace
+    found = await get_or_unavailable(kube.get_namespace(name), f"get namespaces/{name}")
     return found if isinstance(found, Unavailable) else found.metadata.labels
 
 

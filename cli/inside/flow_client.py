@@ -9,13 +9,13 @@ from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery, resolve_nats_access
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import (
+    FLOW_DECODER,
     CertificateSnapshot,
     FlowObject,
     FlowSnapshot,
     FlowUnavailable,
-    decode_result,
 )
-from cli.inside.talos_credential import decode_report
+from cli.inside.talos_credential import REPORT_DECODER
 from libs.common.kube.api import KubeApi
 
 
@@ -39,7 +39,7 @@ async def query_flow(
     except AccessError as error:
         return FlowUnavailable(reason=str(error), is_all_in_one=isinstance(error, AllInOneError))
     arguments = ("flow", *(word for each in objects for word in ("--object", str(each))))
-    found = await run_inside(kube, query.namespace, pod, "watcher", arguments, decode=decode_result)
+    found = await run_inside(kube, query.namespace, pod, "watcher", arguments, decoder=FLOW_DECODER)
     return FlowUnavailable(reason=found.reason) if isinstance(found, Unavailable) else found
 
 
@@ -54,7 +54,7 @@ async def fetch_certificates(
     except AccessError:
         return ()
     arguments = ("talos", "--offline")
-    found = await run_inside(kube, query.namespace, pod, "metadata", arguments, decode=decode_report)
+    found = await run_inside(kube, query.namespace, pod, "metadata", arguments, decoder=REPORT_DECODER)
     if isinstance(found, Unavailable) or found.not_after is None:
         return ()
     return (CertificateSnapshot(name="talos", expires_at=found.not_after),)

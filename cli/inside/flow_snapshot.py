@@ -12,7 +12,6 @@ from libs.common.contract.events import Event, Leading
 from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import subject_of
 from libs.common.contract.timestamp import Timestamp
-from libs.common.json_errors import JSON_ERRORS
 
 NATS_SILENT: Final = "NATS does not answer"
 Kind = Literal["node", "csr"]
@@ -163,7 +162,7 @@ class FlowUnavailable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 FlowResult = FlowSnapshot | FlowUnavailable
-_decoder: Final[msgspec.json.Decoder[FlowResult]] = msgspec.json.Decoder(FlowResult)
+FLOW_DECODER: Final[msgspec.json.Decoder[FlowResult]] = msgspec.json.Decoder(FlowResult)
 
 
 def parse_object(word: str) -> FlowObject:
@@ -173,14 +172,6 @@ def parse_object(word: str) -> FlowObject:
         if kind == known and name:
             return FlowObject(known, name)
     raise ValueError(f'"{word}" is neither node/NAME nor csr/NAME')
-
-
-def decode_result(data: bytes) -> FlowResult:
-    """Decode the result. Raises ValueError if it is invalid."""
-    try:
-        return _decoder.decode(data)
-    except JSON_ERRORS as error:
-        raise ValueError(f"not the output of `inside flow`: {error}") from error
 
 
 def _check_consumer(queue: ConsumerSnapshot | None) -> tuple[bool | None, str]:

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.timestamp import Timestamp
-from libs.common.json_errors import JSON_ERRORS
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,12 +33,4 @@ class TalosCredentialReport(
     machines: tuple[ProbeResult, ...] = ()
 
 
-_DECODER: Final[msgspec.json.Decoder[TalosCredentialReport]] = msgspec.json.Decoder(TalosCredentialReport)
-
-
-def decode_report(data: bytes) -> TalosCredentialReport:
-    """Decode the report. Raises ValueError if it is invalid."""
-    try:
-        return _DECODER.decode(data)
-    except JSON_ERRORS as error:
-        raise ValueError(f"not the output of `inside talos`: {error}") from error
+REPORT_DECODER: Final = msgspec.json.Decoder(TalosCredentialReport)

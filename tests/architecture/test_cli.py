@@ -87,6 +87,7 @@ def test_the_cluster_is_read_and_never_written():
         "fetch_server_identity",
         "get_config_map",
         "get_lease",
+        "get_namespace",
         "get_service",
         "list_page",
         "transport",
