@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cli.config.chart_flags import ChartValues, is_switched_on, list_occurrences
+from cli.config.chart_flags import ChartValues
 from cli.config.chart_schema import CHART, find_value, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
@@ -116,8 +116,7 @@ def _check_limit(chart: ChartValues, path: str, peaks: Mapping[str, int]) -> Ite
 def find_template_mistakes(chart: ChartValues) -> Iterator[Finding]:
     """Yield values that the chart's templates reject."""
     names = chart.services
-    args = chart.arguments_for("metadata")
-    is_without = is_switched_on("without-talos", args, default=not chart.queries_machines)
+    is_without = chart.make_container("metadata").is_switched_on("without-talos")
     if not find_controller_mistakes(chart.controllers) and not {*names} & _OF_NODES:
         yield make_finding("enabledControllers", "selects no controller of Nodes: nothing runs")
     if not chart.queries_machines and {*names} & _NEED_TALOS:
@@ -125,8 +124,8 @@ def find_template_mistakes(chart: ChartValues) -> Iterator[Finding]:
     elif is_without and "ipam" in names:
         yield make_finding("extraArgs", "--without-talos does not work with node-ipam-controller")
     of_csr = ("watcher", "metadata", "csr") if chart.is_single_process else ("csr",)
-    networks = list_occurrences("service-cluster-ip-range", chart.arguments_for(*of_csr))
-    if is_without and "csr" in names and all(each.endswith("=") for each in networks):
+    networks = chart.make_container(*of_csr).flag_values("service-cluster-ip-range")
+    if is_without and "csr" in names and not any(networks):
         yield make_finding(
             "services.csr.extraArgs", "--service-cluster-ip-range is missing: machines are not queried"
         )
@@ -182,9 +181,9 @@ def _check_console(chart: ChartValues) -> Iterator[Finding]:
 def _check_reachability(chart: ChartValues) -> Iterator[Finding]:
     """Yield metrics that Prometheus cannot reach, and servers that the pods cannot reach."""
     if chart.is_single_process:
-        flags = list_occurrences("bind-address", chart.arguments_for(*chart.services))
-        address = flags[-1].partition("=")[2] if flags else chart.get("daemonSet.bindAddress") or "127.0.0.1"
-        if chart.get("metrics.podMonitor.enabled") is True and _LOOPBACK.match(str(address)):
+        default = str(chart.get("daemonSet.bindAddress") or "127.0.0.1")
+        address = chart.make_container(*chart.services).last_flag_value("bind-address", default)
+        if chart.get("metrics.podMonitor.enabled") is True and _LOOPBACK.match(address):
             yield make_finding(
                 "metrics.podMonitor.enabled", "needs daemonSet.bindAddress, such as $(NODE_IP)"
             )
@@ -204,7 +203,7 @@ def find_controller_differences(chart: ChartValues) -> Iterator[Finding]:
         return
     yield make_finding("enabledControllers", _PROVEN)
     names = chart.services if chart.is_single_process else ("lifecycle",)
-    if not list_occurrences("delete-preempted-gcp-spot", chart.arguments_for(*names)):
+    if not chart.make_container(*names).flag_values("delete-preempted-gcp-spot"):
         yield make_finding("enabledControllers", _SPOT_KEPT)
 
 

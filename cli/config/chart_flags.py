@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cli.cluster.kube_objects import Container
 from cli.config.chart_schema import CHART, find_value
 from libs.common.cloud_config.findings import Findings
 from libs.common.cloud_config.model import CloudConfig
@@ -84,7 +85,7 @@ class ChartValues(msgspec.Struct, frozen=True):
         def is_set(service: str, flag: str) -> bool:
             if service == CLOUD.service:
                 return bool(self.accounts)
-            return is_switched_on(flag, self.arguments_for(service))
+            return self.make_container(service).is_switched_on(flag)
 
         return tuple(
             spec.service
@@ -94,22 +95,15 @@ class ChartValues(msgspec.Struct, frozen=True):
             )
         )
 
+    def make_container(self, *names: str) -> Container:
+        """Return the container that runs these services, with its flags alone."""
+        without = () if self.queries_machines else ("--without-talos",)
+        return Container(name="", args=(*without, *self.arguments_for(*names)))
+
     def arguments_for(self, *names: str) -> tuple[str, ...]:
         """Return the flags of a process that runs these services."""
         own = (_list_texts(self.get(f"services.{name}.extraArgs")) for name in names)
         return (*_list_texts(self.get("extraArgs")), *(flag for flags in own for flag in flags))
-
-
-def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False) -> bool:
-    """Whether a boolean flag is true; the last occurrence counts."""
-    found = list_occurrences(flag, arguments)
-    return not re.search("=(0|f|false)$", found[-1], re.IGNORECASE) if found else default
-
-
-def list_occurrences(flag: str, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments that set a flag, in any of its spellings."""
-    pattern = re.compile(rf"--?{flag.replace('-', '[-_]')}(=.*)?")
-    return [word for word in arguments if pattern.fullmatch(word)]
 
 
 def check_flags(chart: ChartValues) -> Findings:
@@ -210,9 +204,9 @@ def _list_accepting_services(text: str) -> list[str]:
 
 def _find_flags_set_by_values(chart: ChartValues) -> Iterator[str]:
     services = chart.get("services")
-    arguments = chart.arguments_for(*(services if isinstance(services, dict) else ()))
+    container = chart.make_container(*(services if isinstance(services, dict) else ()))
     for flag, why in _SET_BY_VALUES.items():
-        if list_occurrences(flag, arguments):
+        if container.flag_values(flag):
             yield f"--{flag} {why}"
 
 
