@@ -182,13 +182,14 @@ async def fleet(machines: MachineFleet) -> AsyncIterator[MachineFleet]:
     await machines.delete_machines(*(machine.id for machine in some))
 
 
-async def looked(
-    monkeypatch: pytest.MonkeyPatch, path: Path, *node_ips: str, endpoints: str = ""
-) -> TalosCredentialReport:
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that a probe reads."""
+    path = tmp_path / "config"
     monkeypatch.setenv("TALOSCONFIG", str(path))
-    monkeypatch.setenv("HOME", str(path.parent))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TALOS_ENDPOINTS", raising=False)
-    return await probe_credential(node_ips, endpoints)
+    return path
 
 
 def told(talos: TalosCredentialReport, state: str = "wrong") -> str:
@@ -199,38 +200,33 @@ def told(talos: TalosCredentialReport, state: str = "wrong") -> str:
 
 
 async def test_a_machine_that_does_not_answer_is_told_and_the_others_are_not(
-    fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: MachineFleet, config: Path
 ):
-    talos = await looked(monkeypatch, fleet.write_talosconfig(tmp_path / "config"), WORKER, UNUSED)
-    words = told(talos)
+    fleet.write_talosconfig(config)
+    words = told(await probe_credential((WORKER, UNUSED), ""))
     assert f"{UNUSED}: " in words
     assert WORKER not in words
 
 
-async def test_one_endpoint_of_two_that_is_dead_is_told(
-    fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_one_endpoint_of_two_that_is_dead_is_told(fleet: MachineFleet, config: Path):
     dead = f"127.0.0.1:{allocate_port()}"
-    path = fleet.write_talosconfig(tmp_path / "config")
-    talos = await looked(monkeypatch, path, WORKER, endpoints=",".join((dead, *fleet.endpoints)))
+    fleet.write_talosconfig(config)
+    talos = await probe_credential((WORKER,), ",".join((dead, *fleet.endpoints)))
     assert f"not every endpoint answers: {dead}" in told(talos)
     assert [machine.fault for machine in talos.machines] == [""]
 
 
-async def test_a_role_that_talos_refuses_is_told(
-    fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    path = fleet.write_talosconfig(tmp_path / "config", roles=["os:etcd:backup:not"])
-    assert "has the roles os:etcd:backup:not, but needs os:reader" in told(await looked(monkeypatch, path))
+async def test_a_role_that_talos_refuses_is_told(fleet: MachineFleet, config: Path):
+    fleet.write_talosconfig(config, roles=["os:etcd:backup:not"])
+    words = told(await probe_credential((), ""))
+    assert "has the roles os:etcd:backup:not, but needs os:reader" in words
 
 
 async def test_a_certificate_that_has_expired_and_a_file_that_is_missing_or_spoilt_are_told(
-    fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: MachineFleet, config: Path
 ):
-    old = datetime.now(UTC) - timedelta(days=2)
-    expired = fleet.write_talosconfig(tmp_path / "config", issued_at=old)
-    assert "expired" in told(await looked(monkeypatch, expired, FIRST))
-    assert "no talosconfig" in told(await looked(monkeypatch, tmp_path / "nothing"))
-    spoilt = tmp_path / "spoilt"
-    spoilt.write_text("context: [")
-    assert "not a talosconfig" in told(await looked(monkeypatch, spoilt))
+    assert "no talosconfig" in told(await probe_credential((), ""))
+    fleet.write_talosconfig(config, issued_at=datetime.now(UTC) - timedelta(days=2))
+    assert "expired" in told(await probe_credential((FIRST,), ""))
+    await asyncio.to_thread(config.write_text, "context: [")
+    assert "not a talosconfig" in told(await probe_credential((), ""))

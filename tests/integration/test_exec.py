@@ -9,7 +9,7 @@ import pytest
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.pod_exec import exec_in_pod
+from libs.common.kube.pod_exec import ExecResult, exec_in_pod
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import KubeletFleet
@@ -45,18 +45,17 @@ async def kube(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
     await api.close()
 
 
+async def run(api: KubeApi, pod: str, *command: str, seconds: float = 60) -> ExecResult:
+    return await exec_in_pod(
+        api, namespace=NAMESPACE, pod=pod, container="shell", command=command, timeout_seconds=seconds
+    )
+
+
 async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
     kube: KubeApi, kubelet: ExecKubelet
 ):
     script = "import sys; print('x' * 200_000, end=''); print('no & so', file=sys.stderr); sys.exit(3)"
-    ran = await exec_in_pod(
-        kube,
-        namespace=NAMESPACE,
-        pod="shell",
-        container="shell",
-        command=("python", "-c", script, "a b", "ü&=%"),
-        timeout_seconds=60,
-    )
+    ran = await run(kube, "shell", "python", "-c", script, "a b", "ü&=%")
     assert (ran.exit_status, ran.stdout, ran.stderr) == (3, b"x" * 200_000, b"no & so\n")
     assert kubelet.commands[-1] == ("python", "-c", script, "a b", "ü&=%")
 
@@ -64,11 +63,6 @@ async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
 async def test_what_cannot_run_is_told_by_its_cause(
     kube: KubeApi, kubelet: ExecKubelet, control_plane: ControlPlane
 ):
-    async def run(api: KubeApi, pod: str, *command: str, seconds: float = 60) -> object:
-        return await exec_in_pod(
-            api, namespace=NAMESPACE, pod=pod, container="shell", command=command, timeout_seconds=seconds
-        )
-
     with pytest.raises(ServerError, match="no-such-program"):
         await run(kube, "shell", "no-such-program")
     with pytest.raises(NotFound, match="no-such-pod"):
@@ -91,14 +85,7 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
 
     async def allowed() -> bool:
         try:
-            ran = await exec_in_pod(
-                api,
-                namespace=NAMESPACE,
-                pod="shell",
-                container="shell",
-                command=("true",),
-                timeout_seconds=60,
-            )
+            ran = await run(api, "shell", "true")
         except Forbidden:
             return False
         return ran.exit_status == 0

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -127,15 +126,11 @@ async def test_who_cannot_read_the_cluster_is_told_why(requests: Cluster, comman
 
 @pytest.fixture
 async def nodes(separate_cluster: ServiceCluster) -> Cluster:
+    """With a watcher that leads for as long as the test runs, as far as its Lease says."""
     made = Cluster.of("node", separate_cluster)
-    await lead(made)
-    return made
-
-
-async def lead(nodes: Cluster) -> None:
-    """A watcher that leads for as long as the test runs, as far as its Lease says."""
     lease = new_lease_document(LEASE_NAMESPACE, WATCHER_LEASE_NAME, "watcher-1", 3600, datetime.now(UTC))
-    assert (await nodes.kubelets.request("POST", LEASES, body=lease)).status == 201
+    assert (await made.kubelets.request("POST", LEASES, body=lease)).status == 201
+    return made
 
 
 async def initialized(nodes: Cluster, machine: SimMachineFacts) -> None:
@@ -150,23 +145,6 @@ async def initialized(nodes: Cluster, machine: SimMachineFacts) -> None:
     assert answer.status == 200, answer.body
 
 
-async def replace(nodes: Cluster, old: SimMachineFacts, new: SimMachineFacts) -> None:
-    """The machine is gone, and another one that is TWO's neighbour answers at its address."""
-    present = [machine for machine in (TWO, THREE, new) if machine.id != old.id]
-    members = tuple(map(make_member, present))
-    await nodes.machines.delete_machines(old.id)
-    await nodes.machines.put_machines(
-        *(
-            msgspec.structs.replace(machine, members=members, control_plane=machine.id == TWO.id)
-            for machine in present
-        )
-    )
-
-
-def texts(told: Any, kind: str) -> list[str]:
-    return [piece["text"] for piece in told["lifecycle"]["evidence"] if piece["state"] == kind]
-
-
 async def replace_first_of_three(nodes: Cluster) -> None:
     """Three initialized Nodes; the machine of the first is replaced by `newcomer`, which joins."""
     await nodes.join(ONE, TWO, THREE)
@@ -174,7 +152,15 @@ async def replace_first_of_three(nodes: Cluster) -> None:
         await initialized(nodes, machine)
     await nodes.kubelets.set_unreachable("asks-1", ago=timedelta(seconds=5))
     newcomer = make_machine("newcomer", "10.231.0.1")
-    await replace(nodes, ONE, newcomer)
+    present = (TWO, THREE, newcomer)  # of which TWO lists the members
+    members = tuple(map(make_member, present))
+    await nodes.machines.delete_machines(ONE.id)
+    await nodes.machines.put_machines(
+        *(
+            msgspec.structs.replace(machine, members=members, control_plane=machine.id == TWO.id)
+            for machine in present
+        )
+    )
     await nodes.kubelets.join(SimKubelet.of_machine(newcomer))
 
 
@@ -256,8 +242,8 @@ async def test_what_is_explained_of_nodes_is_what_the_services_then_do_and_say(
         told = await nodes.explained("asks-1", nats, NOW_SUFFICES)
         words = await nodes.explain("asks-1", nats)
     [decided] = [each for each in told["lastMessages"]["decisions"] if each["service"] == "lifecycle"]
-    for proof in texts(before["asks-1"], "has"):
-        assert proof in decided["reason"]
+    evidence = before["asks-1"]["lifecycle"]["evidence"]
+    assert all(piece["text"] in decided["reason"] for piece in evidence if piece["state"] == "has")
     assert told["lastMessages"]["machine"]["foreign_machines"][0]["node_name"] == "newcomer"
     assert "\n  lifecycle   would-delete, " in words.out
     after = await nodes.explained("newcomer")
