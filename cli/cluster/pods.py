@@ -46,9 +46,9 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()  # without init containers
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(ApiObject, frozen=True, kw_only=True):
@@ -63,22 +63,13 @@ class Pod(ApiObject, frozen=True, kw_only=True):
         return self.has_condition("Ready") and self.metadata.deletion_timestamp is None
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
-        return self.status.conditions or ()
-
-    @property
-    def containers(self) -> tuple[ContainerStatus, ...]:
-        """The status of each container, without init containers."""
-        return self.status.container_statuses or ()
-
-    @property
     def all_containers(self) -> tuple[ContainerStatus, ...]:
         """The status of each container, init containers first."""
-        return (*(self.status.init_container_statuses or ()), *self.containers)
+        return (*self.status.init_container_statuses, *self.status.container_statuses)
 
     def has_condition(self, kind: str) -> bool:
         """Whether the pod has this condition with the status True."""
-        return any(one.type == kind and one.status == "True" for one in self.conditions)
+        return any(one.type == kind and one.status == "True" for one in self.status.conditions)
 
     @property
     def is_terminated(self) -> bool:
@@ -88,7 +79,7 @@ class Pod(ApiObject, frozen=True, kw_only=True):
     @property
     def restart_count(self) -> int:
         """The sum over its containers, without init containers."""
-        return sum(one.restart_count for one in self.containers)
+        return sum(one.restart_count for one in self.status.container_statuses)
 
     @property
     def why_not_ready(self) -> str:
@@ -109,7 +100,7 @@ class Pod(ApiObject, frozen=True, kw_only=True):
 
     def _of_conditions(self) -> str:
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
-            for one in self.conditions:
+            for one in self.status.conditions:
                 if one.type == kind and one.status != "True" and (one.reason or one.message):
                     return ": ".join(part for part in (one.reason, one.message) if part)
         return ""

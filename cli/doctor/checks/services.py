@@ -148,7 +148,7 @@ def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[_PodText, dict[str, An
                 "restarts": container.restart_count,
                 "ended": f" with {ended.reason or 'status'} {ended.exit_code}" if ended else "",
             }
-    for condition in pod.conditions:
+    for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return _UNSCHEDULED, given | {"message": shorten(condition.message, _LONGEST)}
     failed = [e for e in unready.events if e.involved_object.name == pod.name and e.type == "Warning"]
@@ -157,7 +157,7 @@ def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[_PodText, dict[str, An
         fixes = [fix for part, fix in _FAILED_MOUNT.items() if reason == "FailedMount" and part in message]
         text = msgspec.structs.replace(_FAILED, fix=fixes[0]) if fixes else _FAILED
         return text, given | {"reason": reason, "message": shorten(message, _LONGEST)}
-    waits = [each.name for each in pod.containers if not each.ready]
+    waits = [each.name for each in pod.status.container_statuses if not each.ready]
     if waits and pod.status.phase == "Running":
         return _NOT_READY, given | {"container": waits[0]}
     return _OTHERWISE, given
