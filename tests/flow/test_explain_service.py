@@ -79,6 +79,7 @@ async def test_a_service_with_its_balancer_account_and_targets(shell: Shell):
         await cluster.wait_for_event("bad", "SyncLoadBalancerFailed")
         status, text = await shell.explain("web")
         invalid = await shell.explain("default/bad")
+        as_json = await shell.explain("bad", "-o", "json")
     (balancer,) = cluster.balancers
     assert status == 0, text
     assert text.startswith("default/web is healthy")
@@ -88,7 +89,8 @@ async def test_a_service_with_its_balancer_account_and_targets(shell: Shell):
     assert "metal-1: no server of this cloud" in text
     assert (invalid[0], "bad is blocked" in invalid[1]) == (1, True), invalid
     assert 'load-balancer.hetzner.cloud/protocol: "udp" is not one of tcp, http, https' in invalid[1]
-    absent = await shell.explain("absent", "-o", "json")
+    assert '"state": "stuck"' in as_json[1]
+    absent = await shell.explain("absent")
     assert (absent[0], SAID_ABSENT in absent[1]) == (2, True), absent
 
 
