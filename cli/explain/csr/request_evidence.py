@@ -52,7 +52,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def certificate_request(self) -> CertificateRequest | None:
         """Return the requested certificate; None if the request cannot be parsed."""
-        parsed = parse_request(self.csr.spec.request)
+        parsed = parse_request(self.csr.signing_request.spec.request)
         return parsed if isinstance(parsed, CertificateRequest) else None
 
     @property
