@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
 from libs.clouds.instances import Instance, Instances, NotFound, Unanswered
 from libs.clouds.routes import Route, Routes, RouteTable
@@ -99,7 +101,8 @@ class RouteController:
         self._instance_ids: set[str | None] = set()  # of the Nodes in the last view
         self._pauses: dict[Route, RoutePause] = {}
         self._failures: dict[Route, int] = {}
-        self._accepted: set[Route] = set()  # creates that succeeded, of routes that the table does not show
+        # Writes that succeeded, and that the table does not show.
+        self._accepted: dict[str, set[Route]] = {"create": set(), "delete": set()}
         self._create_pause: RoutePause | None = None
         self._rejected_creates = 0  # in a row, by a cause that is not one route's
         self._unwritable: dict[str, RoutePause] = {}  # by uid of the Node
@@ -231,7 +234,7 @@ class RouteController:
             if key not in left and now - each.began_at < _LOOKUP_AGE
         }
         self._failures = {route: count for route, count in self._failures.items() if route in routes}
-        self._accepted &= routes
+        self._accepted = {kind: accepted & routes for kind, accepted in self._accepted.items()}
         self._pauses = {route: each for route, each in self._pauses.items() if each.until > now}
         if self._create_pause is not None and self._create_pause.until <= now:
             self._create_pause = None
@@ -244,7 +247,11 @@ class RouteController:
                 answer, times = await self._ask(self.routes.read_routes())
                 self._table = TableAnswer(answer=answer, **times)
                 if isinstance(answer, RouteTable):
-                    self._accepted = {each for each in self._accepted if not answer.is_complete(each)}
+                    created, deleted = self._accepted["create"], self._accepted["delete"]
+                    self._accepted = {
+                        "create": {each for each in created if not answer.is_complete(each)},
+                        "delete": {each for each in deleted if answer.has_part(each)},
+                    }
             case ListInstances():
                 listed, times = await self._ask(self.cloud.list_instances())
                 by_id = listed if isinstance(listed, Unanswered) else {each.id: each for each in listed}
@@ -305,12 +312,15 @@ class RouteController:
         self._record = record
 
     def _finish_write(self, kind: str, route: Route, result: WriteResult | NotFound) -> None:
+        table = self._table.answer if self._table is not None else None
+        exists = isinstance(table, RouteTable) and route in table.routes
         self._table = None
         outcome, reason, retry_seconds = _read_result(result)
-        if kind == "create" and outcome == "success" and route in self._accepted:
+        is_accepted = outcome == "success" or (kind == "delete" and outcome == "not_found")
+        if is_accepted and route in self._accepted[kind]:
             outcome, reason = "unknown", "the cloud has accepted it, and does not show it"
-        elif kind == "create" and outcome == "success":
-            self._accepted.add(route)
+        elif is_accepted:
+            self._accepted[kind].add(route)
         metrics.ROUTE_WRITES.labels(self.account, kind, outcome).inc()
         is_success = outcome in ("success", "not_found")
         log.log(
@@ -321,9 +331,10 @@ class RouteController:
         if is_success:
             self._failures.pop(route, None)
             self._rejected_creates = 0
-        elif kind == "create" and outcome in _OF_ALL_ROUTES:
+        elif kind == "create" and outcome in _OF_ALL_ROUTES and not (exists and outcome == "limit"):
             self._rejected_creates += 1
-            self._create_pause = self._build_pause(self._rejected_creates, retry_seconds, reason)
+            pause = self._build_pause(self._rejected_creates, retry_seconds, reason)
+            self._create_pause = msgspec.structs.replace(pause, is_limit=outcome == "limit")
         else:
             failures = self._failures[route] = self._failures.get(route, 0) + 1
             self._pauses[route] = self._build_pause(failures, retry_seconds, reason)

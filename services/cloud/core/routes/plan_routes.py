@@ -234,7 +234,9 @@ def _plan_creation(
     new = [route for route in missing if route not in table.routes]
     room = len(new) if table.limit is None else max(0, table.limit - len(table.routes))
     excess = frozenset(new[room:])
-    batch = {route: each for route, each in missing.items() if route not in excess}
+    # New ones come last: they may not find room, and what is missing of the others needs none.
+    ordered = sorted(missing, key=new.__contains__)
+    batch = {route: missing[route] for route in ordered if route not in excess}
     if not batch:
         return None
     if not view.pod_networks:
@@ -274,6 +276,8 @@ def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
         whose = "an earlier route" if view.record.find(other) else "a route of another owner"
         return f"{whose} exists: {other}"
     pause = view.pauses.get(route, view.create_pause)
+    if not is_new and pause is view.create_pause and pause is not None and pause.is_limit:
+        return ""  # what is missing of a route that exists takes no room
     return pause.reason if pause is not None else ""
 
 

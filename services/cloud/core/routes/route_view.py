@@ -39,6 +39,7 @@ class RoutePause(msgspec.Struct, frozen=True, kw_only=True):
 
     until: datetime
     reason: str
+    is_limit: bool = False  # there is no room for another route
 
 
 class RouteView(msgspec.Struct, frozen=True, kw_only=True):

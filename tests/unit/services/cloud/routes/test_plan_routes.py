@@ -275,6 +275,18 @@ def test_a_cause_of_all_routes_stops_all_creates_and_is_told_on_each_node():
     assert waits == Wait(until=pause.until, blocked=2)
 
 
+def test_a_network_without_room_does_not_keep_a_route_that_exists_from_its_rest():
+    records = (recorded(FIRST, "1", is_attempt=True), recorded(SECOND, "2", is_attempt=True))
+    table = partial_table(SECOND, routes=(SECOND,), limit=None)
+    seen = view(node(1), node(2), table=table, record=records)
+    assert plan_route_step(seen) == CreateRoute(SECOND, "web-2"), "it comes before the new one"
+    pause = RoutePause(until=NOW + timedelta(seconds=40), reason="full", is_limit=True)
+    full = msgspec.structs.replace(seen, create_pause=pause)
+    assert plan_route_step(full) == CreateRoute(SECOND, "web-2")
+    told = plan_route_step(msgspec.structs.replace(full, record=RouteRecord(), pod_networks=("10.9.0.0/16",)))
+    assert "outside the pod networks" in find_problem(told), "and not that the network is full"
+
+
 def test_a_cause_of_all_creates_stops_no_deletion():
     pause = RoutePause(until=NOW + timedelta(seconds=40), reason="full")
     lookups = {"9": InstanceLookup(answer=NotFound(), **ANSWERED)}

@@ -1,0 +1,90 @@
+"""What the controller of routes remembers between two writes."""
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from libs.clouds.balancers import WriteResult, WriteSuccess
+from libs.clouds.instances import Credential, Instance, NotFound
+from libs.clouds.routes import Route, RouteTable
+from libs.common.contract.node import ObjectMeta
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.objects import ConfigMap
+from services.cloud.balancer_reader import TermClock
+from services.cloud.core.routes.route_record import RecordedRoute, RouteRecord, encode_route_record
+from services.cloud.route_controller import RouteController
+from tests.builders import NOW
+from tests.clocks import VirtualClock, virtually
+
+ROUTE = Route("10.244.9.0/24", "10.0.1.9")
+RECORD = encode_route_record(RouteRecord(entries=(RecordedRoute(route=ROUTE, instance_id="9"),)), "uid")
+
+
+class FrozenCloud:
+    """It accepts every write, and still shows what it has shown. It answers after a moment."""
+
+    write_deadline_seconds = 30.0
+    network, kind = "4711", "network"
+    credential = Credential(1, NOW, "")
+
+    def __init__(self) -> None:
+        self.deletions = 0
+
+    def parse_provider_id(self, provider_id: str) -> str | None:
+        return provider_id or None
+
+    def can_route(self, destination: str) -> bool:
+        return True
+
+    def find_gateway(self, instance: Instance, destination: str) -> str:
+        return ""
+
+    async def list_instances(self) -> tuple[Instance, ...]:
+        return ()
+
+    async def get_instance(self, instance_id: str) -> NotFound:
+        return NotFound()
+
+    async def read_routes(self) -> RouteTable:
+        await asyncio.sleep(0.01)
+        return RouteTable(routes=frozenset({ROUTE}), limit=100)
+
+    async def delete_route(self, route: Route) -> WriteResult:
+        await asyncio.sleep(0.01)
+        self.deletions += 1
+        return WriteSuccess()
+
+
+class RecordStore:
+    """A ConfigMap with the record."""
+
+    async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(name=name, uid="uid"), data={"4711": RECORD})
+
+
+@virtually
+async def test_a_deletion_that_the_cloud_accepts_and_does_not_show_is_repeated_with_growing_pauses():
+    clock, cloud = VirtualClock(), FrozenCloud()
+    kube: Any = RecordStore()
+    controller = RouteController(
+        account="prod",
+        kube=kube,
+        cloud=cloud,  # type: ignore[arg-type]
+        routes=cloud,  # type: ignore[arg-type]
+        nodes=SimpleNamespace(nodes=(), is_complete=True),  # type: ignore[arg-type]
+        is_followed=lambda: True,
+        pod_networks=lambda: ("10.244.0.0/16",),
+        leading_until=lambda: 1e9,
+        event_recorder=EventRecorder(kube, component="route_controller", now=clock.now, observe_only=True),
+        monotonic=clock,
+        jitter=random.Random(7).random,
+        now=TermClock(clock.now, clock),
+        is_dry_run=False,
+    )
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(600.0):
+            await controller.lead()
+    assert 3 <= cloud.deletions <= 12
