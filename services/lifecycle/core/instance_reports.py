@@ -90,9 +90,8 @@ class InstanceReports:
         self._views.pop(name, None)
 
     def clear(self) -> None:
-        """Drop everything, because the stream is another one."""
+        """Drop all reports, because the stream is another one. An account that was heard still counts."""
         self._views.clear()
-        self._heard.clear()
 
 
 def explain_unsound_round(report: InstanceGone) -> str:

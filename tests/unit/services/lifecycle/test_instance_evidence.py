@@ -289,7 +289,10 @@ def test_a_new_stream_of_the_flow_drops_no_report_of_a_cloud():
     index.clear()
     assert index.build_case(NODE, 10.0).instances["prod"].seen is not None
     index.forget_instances()
-    assert not index.build_case(NODE, 10.0).instances
+    case = index.build_case(NODE, 10.0)
+    assert not case.instances
+    assert case.accounts == ["prod"], "it has reported within the hour: its silence is no answer"
+    assert index.build_case(NODE, 3600.5).accounts == []
 
 
 def test_the_histories_of_one_node_or_of_all_are_forgotten():
