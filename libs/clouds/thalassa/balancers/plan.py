@@ -74,6 +74,8 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
         targets=tuple(Target(instance_id=each) for each in sorted(attached)),
         details=observed,
         native_uid=read_native_uid(balancer.labels),
+        # The API does not say since when a later change runs.
+        busy_since=balancer.created_at if balancer.status == "creating" else None,
     )
 
 

@@ -255,6 +255,11 @@ def test_the_address_is_published_when_the_balancer_is_ready_and_has_a_port():
     assert build_ingress(desire(internal="maybe"), observe(listeners=listeners)) is None
 
 
+def test_a_balancer_that_is_never_created_is_known_to_be_busy_since_then():
+    created = observe(status="creating")
+    assert (created.busy_since, observe(status="updating").busy_since) == (created.created_at, None)
+
+
 def test_a_state_that_is_not_known_keeps_no_balancer_from_its_end():
     assert [observe(status=each).is_busy for each in ("creating", "deleting", "ready", "error")] == [
         True,
