@@ -113,8 +113,9 @@ class KubeService(ApiObject, frozen=True, kw_only=True):
 
     @property
     def may_have_balancer(self) -> bool:
-        """Whether it wants a load balancer, or may still have one."""
-        return self.spec.type == LOAD_BALANCER or self.has_finalizer
+        """Whether it wants a load balancer, or may still have one, or a condition about one."""
+        is_blocked = self.blocked_condition is not None
+        return self.spec.type == LOAD_BALANCER or self.has_finalizer or is_blocked
 
     @property
     def has_finalizer(self) -> bool:

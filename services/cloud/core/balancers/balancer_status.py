@@ -59,6 +59,13 @@ def read_ingress(service: KubeService) -> tuple[Ingress, ...]:
     )
 
 
+def has_ingress(service: KubeService, ingress: tuple[Ingress, ...] | None) -> bool:
+    """Return whether the status has these addresses. Kubernetes before 1.30 does not store their ipMode."""
+    if ingress is not None and all(each.ip_mode is None for each in service.status.load_balancer.ingress):
+        ingress = tuple(msgspec.structs.replace(each, is_proxy=False) for each in ingress)
+    return read_ingress(service) == ingress
+
+
 def find_condition(service: KubeService) -> BlockedCondition | None:
     """Return this controller's condition of the Service."""
     found = service.blocked_condition

@@ -58,7 +58,7 @@ def plan_lost(view: View) -> AnyStep:
     That this account lists nothing does not prove that another account has nothing.
     """
     if CLASS_FINALIZER not in view.service.metadata.finalizers:
-        return Wait(None, NotSelected())
+        return _remove_condition(view) or Wait(None, NotSelected())
     listing = get_listing(view)
     if isinstance(listing, Wait):
         return Wait(listing.until, NotSelected())
@@ -69,6 +69,13 @@ def plan_lost(view: View) -> AnyStep:
     lost = _LOST + CLASS_FINALIZER
     is_told = is_ending and (told is None or told.message == lost)
     return Wait(find_next_listing(view), ForeignController(lost) if is_told else NotSelected())
+
+
+def _remove_condition(view: View) -> WriteStatus | None:
+    """Remove the condition of a Service that wants no load balancer any more, and never had one."""
+    is_free = view.service.spec.type != LOAD_BALANCER and not view.service.has_finalizer
+    is_told = is_free and find_condition(view.service) is not None
+    return WriteStatus(ingress=None, condition=None) if is_told else None
 
 
 def plan_end(view: View, record: BalancerRecord | None) -> AnyStep:

@@ -23,7 +23,12 @@ from services.cloud.core.balancers.balancer_answers import (
     prove_unsettled_create,
 )
 from services.cloud.core.balancers.balancer_record import BalancerRecord, is_selected, read_balancer_record
-from services.cloud.core.balancers.balancer_status import find_condition, plan_condition, read_ingress
+from services.cloud.core.balancers.balancer_status import (
+    find_condition,
+    has_ingress,
+    plan_condition,
+    read_ingress,
+)
 from services.cloud.core.balancers.balancer_steps import (
     BalancerFailed,
     BuildsFailed,
@@ -221,7 +226,7 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
     is_overwritten = _is_overwritten(view, ingress)
     status = read_ingress(view.service)
     is_refused = is_overwritten or (found.has_failed and not set(ingress or ()) <= set(status))
-    if ingress is not None and ingress != status and not is_refused:
+    if ingress is not None and not has_ingress(view.service, ingress) and not is_refused:
         return WriteStatus(ingress=ingress, condition=find_condition(view.service))
     parsed = view.parsed
     if isinstance(parsed, Unanswered):
@@ -276,5 +281,5 @@ def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:
 
 def _is_overwritten(view: View, ingress: tuple[Ingress, ...] | None) -> bool:
     """Whether another controller has changed the status after this process wrote it."""
-    status = read_ingress(view.service)
-    return bool(status) and view.memory.ingress is not None and status not in (view.memory.ingress, ingress)
+    is_ours = any(has_ingress(view.service, each) for each in (view.memory.ingress, ingress))
+    return bool(read_ingress(view.service)) and view.memory.ingress is not None and not is_ours

@@ -16,7 +16,7 @@ from services.cloud.core.balancers.balancer_answers import (
     list_own,
 )
 from services.cloud.core.balancers.balancer_record import BalancerRecord
-from services.cloud.core.balancers.balancer_status import read_ingress
+from services.cloud.core.balancers.balancer_status import has_ingress
 from services.cloud.core.balancers.balancer_steps import (
     Busy,
     ChangeBalancer,
@@ -140,9 +140,8 @@ def build_ingress(view: View, found: Balancer) -> tuple[Ingress, ...] | None:
 
 def is_own_status(view: View, found: Balancer | None) -> bool:
     """Return whether the addresses in the status are those of the balancer, or of this process."""
-    status = read_ingress(view.service)
     expected = (view.memory.ingress, None if found is None else build_ingress(view, found))
-    return bool(status) and status in expected
+    return any(each and has_ingress(view.service, each) for each in expected)
 
 
 def is_known(view: View) -> bool:

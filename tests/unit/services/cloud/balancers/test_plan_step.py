@@ -5,10 +5,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.clouds.balancers import ParsedRequest, Target, UnknownOutcome, WriteRejection, WriteSuccess
+from libs.clouds.balancers import (
+    Balancer,
+    Ingress,
+    ParsedRequest,
+    Target,
+    UnknownOutcome,
+    WriteRejection,
+    WriteSuccess,
+)
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER, USE_ANNOTATION
+from libs.common.contract.kube_service import (
+    CLASS_FINALIZER,
+    CLEANUP_FINALIZER,
+    USE_ANNOTATION,
+    LoadBalancerIngress,
+    LoadBalancerStatus,
+)
 from services.cloud.core.balancers.balancer_answers import find_next_listing
 from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
@@ -81,6 +95,13 @@ UNSENT = Memory(led_since=LONG_AGO, attempt=CreateAttempt(deadline=DEADLINE))
 RENEWED = Credential(2, NOW, "f2")
 
 
+class ProxyPlanner(VersionPlanner):
+    """Its balancers have addresses with ipMode Proxy."""
+
+    def build_ingress(self, desired: str, balancer: Balancer) -> tuple[Ingress, ...] | None:
+        return (replace(ADDRESS, is_proxy=True),)
+
+
 def remember_create(result: Any, *, ended_at: Any = NOW) -> Memory:
     create = CreateBalancer(desired="v1", targets=())
     return remember_write(UNSENT, create, result, deadline=at(30), ended_at=ended_at, generation=1)
@@ -113,6 +134,14 @@ def blocked_reason(step: Any) -> str:
 def test_a_service_that_is_not_this_accounts_is_left_alone(service: Any):
     listing = make_listing(BALANCER)
     assert wait_reason(plan_step(make_view(service, FOUND, listing=listing))) == NotSelected()
+
+
+def test_a_service_that_wants_no_balancer_any_more_loses_the_condition():
+    condition = BlockedCondition(reason="InvalidField", message="ports: no such value")
+    view = make_view(make_service(kind="ClusterIP", condition=condition), listing=EMPTY)
+    assert plan_step(view) == WriteStatus(ingress=None, condition=None)
+    other = make_service(own_class="other", condition=condition)
+    assert plan_step(replace(view, service=other)) == Wait(None, NotSelected()), "another account's, perhaps"
 
 
 BESIDE = [
@@ -862,6 +891,24 @@ def test_the_addresses_are_written_and_repaired():
     assert plan_step(replace(view, service=other)) == WriteStatus(ingress=(ADDRESS,), condition=None)
     proxy = make_service(record=RECORDED, ingress=(replace(ADDRESS, is_proxy=True),))
     assert plan_step(replace(view, service=proxy)) == WriteStatus(ingress=(ADDRESS,), condition=None)
+
+
+def test_kubernetes_that_stores_no_ip_mode_shows_our_status():
+    written = replace(ADDRESS, is_proxy=True)
+    memory = Memory(led_since=LONG_AGO, ingress=(written,))
+    service = make_service(record=RECORDED, ingress=(ADDRESS,))
+    stored = replace(
+        service,
+        status=replace(
+            service.status, load_balancer=LoadBalancerStatus(ingress=(LoadBalancerIngress(ip=ADDRESS.ip),))
+        ),
+    )
+    listing = make_listing(BALANCER)
+    seen = make_view(stored, FOUND, listing=listing, memory=memory, planner=ProxyPlanner())
+    assert isinstance(wait_reason(plan_step(seen)), Settled)
+    ending = replace(stored, metadata=replace(stored.metadata, deletion_timestamp=NOW))
+    assert plan_step(replace(seen, service=ending)) == WriteStatus(ingress=(), condition=None)
+    assert blocked_reason(plan_step(replace(seen, service=service))) == "OtherController", "it has a mode"
 
 
 def test_a_status_that_another_controller_overwrites_stays_and_targets_follow_the_nodes():
