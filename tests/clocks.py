@@ -2,8 +2,9 @@
 
 import asyncio
 import selectors
+import time
 from collections.abc import Callable, Coroutine
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,23 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+class RunningClock:
+    """The real time, and what the test adds: servers of other processes answer while it runs."""
+
+    def __init__(self) -> None:
+        self._added = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._added
+
+    def now(self) -> datetime:
+        """Return the time of day."""
+        return datetime.now(UTC) + timedelta(seconds=self._added)
+
+    def advance(self, seconds: float) -> None:
+        self._added += seconds
 
 
 ResultT = TypeVar("ResultT")

@@ -16,7 +16,7 @@ from libs.common.service.service import Dependencies
 from libs.testbed.child_process import HANG_SECONDS
 from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed, make_unreachable
 from tests.bus_actors import MAX_BYTES, wait_for_value
-from tests.clocks import ManualClock, VirtualClock
+from tests.clocks import ManualClock, RunningClock, VirtualClock
 
 
 class MountedConfigMap:
@@ -48,7 +48,7 @@ def make_dependencies(
     bus: Bus,
     *,
     kube: Any = None,
-    clock: ManualClock | VirtualClock | None = None,
+    clock: ManualClock | RunningClock | VirtualClock | None = None,
     seed: int = 1,
     identity: str = "",
 ) -> Dependencies:

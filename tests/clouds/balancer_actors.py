@@ -29,7 +29,7 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.bus_actors import run_during, wait_for_value, wait_until
-from tests.clocks import ManualClock
+from tests.clocks import ManualClock, RunningClock
 from tests.service_flow import make_dependencies
 from tests.watcher_actors import PATIENT, make_watcher
 
@@ -109,7 +109,7 @@ class BalancerCluster:
         self,
         name: str = "prod",
         *,
-        clock: ManualClock | None = None,
+        clock: ManualClock | RunningClock | None = None,
         identity: str = "",
         client: type[KubeApi] = KubeApi,
         bus_server: MemoryServer | None = None,
@@ -236,6 +236,19 @@ class BalancerCluster:
         """The reasons of the Events about the Service, in order of their creation."""
         found = (await self.admin.request("GET", f"/api/v1/namespaces/{NAMESPACE}/events")).body["items"]
         return [each["reason"] for each in found if each["involvedObject"]["name"] == name]
+
+
+async def advance(service: CloudService, clock: ManualClock | RunningClock, seconds: float) -> None:
+    """Advance in steps that the Lease outlives, and let all that is due be done."""
+    assert service.leader is not None
+    lock, balancers, routes = service.leader.elector.lock, service.balancers, service.routes
+    for _ in range(round(seconds / 10)):
+        clock.advance(10)
+        await wait_until(lambda: lock.leading_until > clock() + 55, "renewed")
+        if routes is not None:
+            routes.on_changed()  # its timers are of the loop
+        if balancers is not None:
+            await wait_until(lambda: balancers.is_idle, "nothing is due")
 
 
 def has_finalizer(service: KubeService | None) -> bool:

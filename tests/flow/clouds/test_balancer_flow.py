@@ -24,8 +24,8 @@ from services.cloud.balancer_controller import CONCURRENT_SERVICES, BalancerCont
 from services.cloud.service import CloudService
 from tests.builders import NOW, make_kube_service, make_kube_service_observed
 from tests.bus_actors import wait_for_value, wait_until
-from tests.clocks import ManualClock
-from tests.clouds.balancer_actors import CLASS, SERVICES, BalancerCluster, has_finalizer
+from tests.clocks import ManualClock, RunningClock
+from tests.clouds.balancer_actors import CLASS, SERVICES, BalancerCluster, advance, has_finalizer
 
 ORDER = ObservationOrder(epoch=1, resource_version=1)
 
@@ -122,12 +122,13 @@ async def test_an_account_that_is_the_default_has_services_without_a_class(clust
 async def test_a_prepared_load_balancer_is_used_and_stays_after_its_service(cluster: BalancerCluster):
     number = cluster.project.add_balancer("edge", labels={"team": "edge"})
     server_id = await cluster.join("web-1")
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as service:
         await cluster.create_service("web", annotations={USE_ANNOTATION: str(number)})
-        service = await cluster.wait_for_address("web")
+        found = await cluster.wait_for_address("web")
         (balancer,) = cluster.balancers
         assert balancer["public_net"]["ipv4"]["ip"] in {
-            each.ip for each in service.status.load_balancer.ingress
+            each.ip for each in found.status.load_balancer.ingress
         }
         await wait_until(lambda: cluster.list_targets() == {server_id}, "the Node is a target")
         await cluster.delete_service("web")
@@ -136,6 +137,7 @@ async def test_a_prepared_load_balancer_is_used_and_stays_after_its_service(clus
             return await cluster.find_service("web") is None
 
         # In the first minute of a leader, changes of a former one may take effect: the tags stay.
+        await advance(service, clock, 60)
         await wait_until(is_gone, "the Service is gone")
         await cluster.wait_for_event("web", "LoadBalancerReleased")
     (left,) = cluster.balancers
@@ -267,15 +269,6 @@ async def test_a_lost_answer_to_a_create_makes_no_double(cluster: BalancerCluste
 def get_controller(service: CloudService) -> BalancerController:
     assert service.balancers is not None
     return service.balancers
-
-
-async def advance(service: CloudService, clock: ManualClock, seconds: float) -> None:
-    """Advance in steps that the Lease outlives, and let all that is due be done."""
-    controller = get_controller(service)
-    for _ in range(round(seconds / 10)):
-        clock.advance(10)
-        await wait_until(lambda: controller.elector.lock.leading_until > clock() + 55, "renewed")
-        await wait_until(lambda: controller.is_idle, "nothing is due")
 
 
 async def test_an_idle_account_lists_once_a_minute_for_all_services(cluster: BalancerCluster):

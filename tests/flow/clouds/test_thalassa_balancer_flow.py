@@ -11,7 +11,8 @@ from libs.clouds.thalassa.balancers.annotations import PREFIX
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from tests.bus_actors import wait_for_value, wait_until
-from tests.clouds.balancer_actors import SERVICES, BalancerCluster, has_finalizer
+from tests.clocks import RunningClock
+from tests.clouds.balancer_actors import SERVICES, BalancerCluster, advance, has_finalizer
 from tests.contract.clouds.accounts import SECRET, ThalassaAccount, open_thalassa
 
 EXCLUDED = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
@@ -85,7 +86,6 @@ class ThalassaCluster:
         async def is_gone() -> bool:
             return await self.kube.find_service(name) is None
 
-        # In the first minute of a leader, a change of a former one may still create a target group.
         await wait_until(is_gone, f"{name} is gone")
         assert self.list_objects("loadbalancers") == self.list_objects("loadbalancer-target-groups") == []
 
@@ -99,7 +99,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ThalassaCluster]:
 async def test_a_service_gets_an_address_and_keeps_nothing_at_its_end(cluster: ThalassaCluster):
     cluster.organisation.balancers.build_seconds = cluster.organisation.balancers.delete_seconds = 0.5
     machine = await cluster.join("web-1")
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as account:
         await cluster.kube.create_service("web")
         service = await cluster.kube.wait_for_address("web")
         [balancer] = cluster.list_objects("loadbalancers")
@@ -111,6 +112,8 @@ async def test_a_service_gets_an_address_and_keeps_nothing_at_its_end(cluster: T
         await wait_until(lambda: cluster.list_targets() == {machine}, "the Node is a target")
         assert [each["port"] for each in cluster.listeners] == [80]
         await cluster.kube.delete_service("web")
+        # In the first minute of a leader, a change of a former one may still create a target group.
+        await advance(account, clock, 60)
         await cluster.wait_for_end("web")
         await cluster.kube.wait_for_event("web", "DeletedLoadBalancer")
 

@@ -9,6 +9,8 @@ import pytest
 from libs.testbed.clouds.api_server import SimApiServer
 from libs.testbed.clouds.openstack_services.services import RealOpenStack
 from tests.bus_actors import wait_until
+from tests.clocks import RunningClock
+from tests.clouds.balancer_actors import advance
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
 from tests.real.openstack.route_cluster import RouterCluster
 
@@ -147,14 +149,16 @@ async def test_the_node_of_a_full_router_without_a_shown_limit_names_the_rejecti
 async def test_the_node_of_a_server_without_a_port_behind_the_router_names_the_missing_port(
     cluster: RouterCluster,
 ):
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as service:
         server_id = cluster.behind.sim.add_server("web-1")
         await cluster.register("web-1", f"openstack:///{server_id}", POD_CIDR)
         condition = await cluster.wait_for_condition("web-1", "NoRouteCreated")
         assert f"is not attached to router {cluster.behind.router}" in condition.message
         await cluster.cluster.wait_for_event("web-1", "FailedToCreateRoute")
         cluster.behind.add_port(server_id)
-        await cluster.wait_for_condition("web-1", "RouteCreated", 2 * PATIENCE)
+        await advance(service, clock, 60)
+        await cluster.wait_for_condition("web-1", "RouteCreated", PATIENCE)
 
 
 async def test_a_route_of_another_owner_stays_and_the_node_names_it(cluster: RouterCluster):

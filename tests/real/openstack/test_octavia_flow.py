@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from libs.testbed.clouds.api_server import SimApiServer
-from libs.testbed.clouds.openstack_services.services import BALANCERS, Project, RealOpenStack
+from libs.testbed.clouds.openstack_services.services import BALANCERS, BalancerProject, RealOpenStack
 from tests.bus_actors import wait_for_value, wait_until
-from tests.clouds.balancer_actors import has_finalizer
+from tests.clocks import RunningClock
+from tests.clouds.balancer_actors import advance, has_finalizer
 from tests.real.openstack.client import INTERNAL, annotate
 from tests.real.openstack.cluster import PATIENCE, OpenStackCluster
 
@@ -110,7 +111,8 @@ async def test_a_create_whose_answer_is_lost_makes_no_double_after_a_crash(clust
 
 async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenStackCluster):
     services, project = cluster.server.cloud.services, cluster.project
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as account:
         await cluster.kube.create_service("web", annotations=INTERNAL)
         await cluster.kube.wait_for_address("web", PATIENCE)
         [recorded] = project.list_parts("loadbalancers")
@@ -129,6 +131,7 @@ async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenSta
             for what, each in tags.items()
         }
         left = {recorded["id"], ids["another cluster"]}
+        await advance(account, clock, 60)
         await wait_until(
             lambda: {each["id"] for each in project.list_parts("loadbalancers")} == left,
             "the double goes",
@@ -140,13 +143,15 @@ async def test_a_balancer_that_fails_before_it_is_ready_is_replaced_and_gets_no_
     cluster: OpenStackCluster,
 ):
     services, project = cluster.server.cloud.services, cluster.project
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as account:
         with services.ending_changes_with("fail"):
             await cluster.kube.create_service("web")
             await wait_until(lambda: list_states(project) == ["ERROR"], "it fails", PATIENCE)
             [failed] = project.list_parts("loadbalancers")
             await cluster.kube.wait_for_event("web", "SyncLoadBalancerFailed")
             assert project.list_parts("floatingips") == []
+        await advance(account, clock, 100)
         await cluster.kube.wait_for_address("web", PATIENCE)
         await wait_until(lambda: list_states(project) == ["ACTIVE"], "another one", PATIENCE)
         [balancer] = project.list_parts("loadbalancers")
@@ -176,7 +181,8 @@ async def test_a_balancer_that_fails_after_it_has_served_stays_and_is_reported(c
 
 async def test_a_floating_address_that_a_user_moved_stays_where_it_is(cluster: OpenStackCluster):
     services, project = cluster.server.cloud.services, cluster.project
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as account:
         await cluster.kube.create_service("web")
         await cluster.kube.wait_for_address("web", PATIENCE)
         [address] = project.list_parts("floatingips")
@@ -188,6 +194,7 @@ async def test_a_floating_address_that_a_user_moved_stays_where_it_is(cluster: O
         async def is_reported() -> bool:
             return "LoadBalancerFieldIgnored" in await cluster.kube.list_events("web")
 
+        await advance(account, clock, 60)
         await wait_until(is_reported, "the move is reported", PATIENCE)
         [moved] = project.list_parts("floatingips")
         assert moved["port_id"] == port
@@ -201,7 +208,7 @@ async def test_a_floating_address_that_a_user_moved_stays_where_it_is(cluster: O
         assert (left["id"], left["port_id"], left["description"]) == (address["id"], port, "")
 
 
-def list_states(project: Project) -> list[str]:
+def list_states(project: BalancerProject) -> list[str]:
     """The states of all load balancers."""
     return [each["provisioning_status"] for each in project.list_parts("loadbalancers")]
 
