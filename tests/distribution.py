@@ -11,9 +11,6 @@ from xdist.workermanage import WorkerController
 # follow suite by suite. The files of tests/unit come last: they only compute.
 _LONGEST: Final = (
     "real/openstack/test_octavia_balancers",
-    "real/openstack/test_octavia_flow",
-    "real/openstack/test_neutron_routes",
-    "real/openstack/test_neutron_flow",
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
     "integration/test_lifecycle_kubernetes",
@@ -62,8 +59,7 @@ _TOGETHER: Final = {
     "tests/contract/test_kube_": "API servers",
     "tests/contract/test_interface": "sources",
     "tests/architecture/": "sources",
-    "tests/real/openstack/test_octavia_": "Octavia",
-    "tests/real/openstack/test_neutron_": "Neutron",
+    "tests/real/openstack/": "OpenStack",
 }
 
 

@@ -22,7 +22,7 @@ from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.balancers.plan import Change
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.testbed.clouds.api_server import SimApiServer
-from libs.testbed.clouds.openstack_services.services import Project, RealOpenStack
+from libs.testbed.clouds.openstack_services.services import BalancerProject, RealOpenStack
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
 
 OWNER = Owner(
@@ -44,7 +44,7 @@ class OctaviaClient:
     """Our client, and what its tests do again and again."""
 
     def __init__(
-        self, server: SimApiServer[RealOpenStack], project: Project, file: Path, **options: Any
+        self, server: SimApiServer[RealOpenStack], project: BalancerProject, file: Path, **options: Any
     ) -> None:
         self.server, self.project = server, project
         self.api = OpenStackApi(
@@ -66,7 +66,7 @@ class OctaviaClient:
     ) -> AsyncIterator["OctaviaClient"]:
         account = OpenStackAccount(server, user=user)  # type: ignore[arg-type]  # the same cloud, with more
         file = account.write_credential(folder, SECRET)
-        client = cls(server, Project(server.cloud.services, account.project), file, **options)
+        client = cls(server, BalancerProject(server.cloud.services, account.project), file, **options)
         try:
             yield client
         finally:

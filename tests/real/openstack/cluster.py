@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.testbed.clouds.api_server import SimApiServer
-from libs.testbed.clouds.openstack_services.services import Project, RealOpenStack
+from libs.testbed.clouds.openstack_services.services import BalancerProject, RealOpenStack
 from libs.testbed.sim_apiserver.server import SimApiServer as SimKubernetes
 from services.cloud.service import CloudService
 from tests.bus_actors import wait_until
@@ -28,7 +28,7 @@ class OpenStackCluster:
     def __init__(self, kube: BalancerCluster, server: SimApiServer[RealOpenStack], folder: Path) -> None:
         self.kube, self.server = kube, server
         account = OpenStackAccount(server, user="prod")  # type: ignore[arg-type]  # the same cloud, with more
-        self.project = Project(server.cloud.services, account.project)
+        self.project = BalancerProject(server.cloud.services, account.project)
         self.file = account.write_credential(folder, SECRET)
         place = {"subnet": self.project.subnet, "external": self.project.external}
         self.file.write_text(self.file.read_text() + SECTION.format(**place))

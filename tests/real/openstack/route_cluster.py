@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.testbed.clouds.api_server import SimApiServer
-from libs.testbed.clouds.openstack_services.services import Project, RealOpenStack
+from libs.testbed.clouds.openstack_services.services import RealOpenStack, RouterProject
 from libs.testbed.sim_apiserver.server import SimApiServer as SimKubernetes
 from tests.clouds.balancer_actors import BalancerCluster
 from tests.clouds.route_actors import CONTROLLERS, RouteCluster
@@ -19,7 +19,7 @@ class RouterCluster(RouteCluster):
     def __init__(self, cluster: BalancerCluster, server: SimApiServer[RealOpenStack], folder: Path) -> None:
         self.cluster, self.server = cluster, server
         account = OpenStackAccount(server, user="prod")  # type: ignore[arg-type]  # the same cloud, with more
-        self.behind = Project(server.cloud.services, account.project)
+        self.behind = RouterProject(server.cloud.services, account.project)
         self.network = {"id": self.behind.router}
         self.file = account.write_credential(folder, SECRET)
         self.file.write_text(f"{self.file.read_text()}\n[Route]\nrouter-id = {self.behind.router}\n")

@@ -25,6 +25,7 @@ dhcp_agent_notification = false
 lock_path = {folder}
 [database]
 connection = sqlite:///{folder}/neutron.db
+sqlite_synchronous = false
 [ml2]
 type_drivers = local
 tenant_network_types = local

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from octavia.db import api as database
 from octavia.db import base_models, models
 from oslo_config import cfg
 
-from libs.testbed.clouds.openstack_services.wsgi_server import serve
+from libs.testbed.clouds.openstack_services.wsgi_server import Application, serve
 
 PROVIDER: Final = "amphora"  # the name of the usual one
 HOLD: Final = "hold"
@@ -40,6 +41,7 @@ enabled_provider_drivers = amphora:no-op
 default_provider_driver = amphora
 [database]
 connection = sqlite:///{folder}/octavia.db
+sqlite_synchronous = false
 [controller_worker]
 network_driver = allowed_address_pairs_driver
 """
@@ -84,8 +86,9 @@ def main() -> None:
     with session.begin():
         for table, names in _NAMES.items():
             session.add_all(table(name=name) for name in names)
-    threading.Thread(target=_finish_changes, args=(folder,), daemon=True).start()
-    serve(application, port)
+    may_be_pending = threading.Event()
+    threading.Thread(target=_finish_changes, args=(folder, may_be_pending), daemon=True).start()
+    serve(_report_changes(application, may_be_pending), port)
 
 
 def _connect(neutron: str) -> Any:
@@ -99,12 +102,26 @@ def _open_session(neutron: str) -> Any:
     return Session(auth=NoAuth(endpoint=neutron))
 
 
-def _finish_changes(folder: Path) -> None:
+def _report_changes(application: Application, may_be_pending: threading.Event) -> Application:
+    """Return the application, which sets the event after each request that may have changed an object."""
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        response = application(environ, start_response)
+        if environ["REQUEST_METHOD"] != "GET":
+            may_be_pending.set()
+        return response
+
+    return answer
+
+
+def _finish_changes(folder: Path, may_be_pending: threading.Event) -> None:
     """Do what a provider's controller does: objects become ACTIVE, or are removed."""
     while True:
+        may_be_pending.wait()
         time.sleep(_PERIOD_SECONDS)
         if (folder / HOLD).exists():
             continue
+        may_be_pending.clear()
         session = database.get_session()
         with session.begin():
             pending = models.LoadBalancer.provisioning_status.like("PENDING%")

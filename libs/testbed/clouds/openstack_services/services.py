@@ -65,7 +65,7 @@ class OpenStackServices:
                     seconds=_START_SECONDS,
                     every_seconds=0.1,
                 )
-            await asyncio.to_thread(services._create_external_network)
+            await asyncio.to_thread(services._create_shared_networks)
             yield services
 
     def request(
@@ -119,12 +119,26 @@ class OpenStackServices:
         finally:
             file.unlink()
 
-    def _create_external_network(self) -> None:
-        """Create the network of floating addresses, which all projects share."""
+    def _create_shared_networks(self) -> None:
+        """Create the network of floating addresses, and one behind a router to it. All projects share them.
+
+        Each takes a second of Neutron's time, so that not every project gets its own.
+        """
+        create = partial(self.create, "network")
         network: Mapping[str, Any] = {"name": "external", "router:external": True}
-        self.external_network = self.create("network", "/v2.0/networks", **network)["id"]
+        self.external_network = create("/v2.0/networks", **network)["id"]
         subnet: Mapping[str, Any] = {"ip_version": 4, "cidr": "203.0.113.0/24"}
-        self.create("network", "/v2.0/subnets", network_id=self.external_network, **subnet)
+        create("/v2.0/subnets", network_id=self.external_network, **subnet)
+        self.shared_network = create("/v2.0/networks", name="shared", shared=True)["id"]
+        # Tests name addresses outside the pool.
+        pool = [{"start": "10.0.1.0", "end": "10.0.255.254"}]
+        subnet = {"ip_version": 4, "cidr": "10.0.0.0/16", "allocation_pools": pool}
+        self.shared_subnet = create("/v2.0/subnets", network_id=self.shared_network, **subnet)["id"]
+        gateway = {"network_id": self.external_network}
+        router = create("/v2.0/routers", external_gateway_info=gateway)["id"]
+        body = msgspec.json.encode({"subnet_id": self.shared_subnet})
+        answer = self.request("network", "PUT", f"/v2.0/routers/{router}/add_router_interface", body)
+        assert answer.status == HTTPStatus.OK, answer
 
     async def _is_up(self, service: str) -> bool:
         try:
@@ -162,25 +176,38 @@ class RealOpenStack(SimOpenStack):
         )
 
 
-class Project:
-    """A project with a private network behind a router to the network of floating addresses."""
+class BalancerProject:
+    """A project with load balancers, in the networks that all projects share."""
 
     def __init__(self, services: OpenStackServices, project: SimProject) -> None:
         self.services, self.sim, self.id = services, project, project.id
-        create = services.create
-        self.network = create("network", "/v2.0/networks", project=self.id, name="nodes")["id"]
-        subnet: Mapping[str, Any] = {"network_id": self.network, "ip_version": 4, "cidr": "10.0.0.0/24"}
-        self.subnet = create("network", "/v2.0/subnets", project=self.id, **subnet)["id"]
+        self.network, self.subnet = services.shared_network, services.shared_subnet
         self.external = services.external_network
-        gateway = {"network_id": self.external}
-        self.router = create("network", "/v2.0/routers", project=self.id, external_gateway_info=gateway)["id"]
-        self.send("PUT", f"/routers/{self.router}/add_router_interface", subnet_id=self.subnet)
 
     def list_parts(self, kind: str) -> list[dict[str, Any]]:
         """Return loadbalancers, listeners, pools, healthmonitors or floatingips of the project."""
         if kind == "floatingips":
             return self.services.list_all("network", f"/v2.0/{kind}", project=self.id)
         return self.services.list_all("load-balancer", f"{BALANCERS}/{kind}", project=self.id)
+
+    def list_members(self, pool_id: str) -> list[dict[str, Any]]:
+        """Return the members of a pool."""
+        return self.services.list_all(
+            "load-balancer", f"{BALANCERS}/pools/{pool_id}/members", project=self.id
+        )
+
+
+class RouterProject:
+    """A project with a router, and a network behind it."""
+
+    def __init__(self, services: OpenStackServices, project: SimProject) -> None:
+        self.services, self.sim, self.id = services, project, project.id
+        create = partial(services.create, "network", project=self.id)
+        self.network = create("/v2.0/networks", name="nodes")["id"]
+        subnet: Mapping[str, Any] = {"network_id": self.network, "ip_version": 4, "cidr": "10.0.0.0/24"}
+        self.subnet = create("/v2.0/subnets", **subnet)["id"]
+        self.router = create("/v2.0/routers")["id"]
+        self.send("PUT", f"/routers/{self.router}/add_router_interface", subnet_id=self.subnet)
 
     def send(self, method: str, path: str, **document: Any) -> dict[str, Any]:
         """Send a request to Neutron, as another client of the project; return the document."""
@@ -210,9 +237,3 @@ class Project:
         body = msgspec.json.encode({"quota": {"router_route": count}})
         answer = self.services.request("network", "PUT", f"/v2.0/quotas/{self.id}", body)
         assert answer.status == HTTPStatus.OK, answer
-
-    def list_members(self, pool_id: str) -> list[dict[str, Any]]:
-        """Return the members of a pool."""
-        return self.services.list_all(
-            "load-balancer", f"{BALANCERS}/pools/{pool_id}/members", project=self.id
-        )
