@@ -18,7 +18,8 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from tests.builders import make_node_gone, make_node_observed
 from tests.bus_actors import wait_until
-from tests.clouds.balancer_actors import TOKEN, BalancerCluster
+from tests.clocks import RunningClock
+from tests.clouds.balancer_actors import TOKEN, BalancerCluster, advance
 from tests.clouds.route_actors import CONTROLLERS, RouteCluster
 
 _POD_CIDR = "10.244.1.0/24"
@@ -126,7 +127,8 @@ async def test_no_route_leaves_the_pod_networks_that_a_control_plane_reports(clu
 async def test_a_rejection_of_all_routes_is_not_repeated_for_each_node(cluster: RouteCluster):
     cluster.cluster.cloud.add_fault("forbidden", "/networks/.*", method="POST", effect="never")
     numbers = range(1, 13)
-    async with cluster.run_account():
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as service:
         for number in numbers:
             await cluster.join(f"web-{number}", f"10.244.{number}.0/24")
         for number in numbers:
@@ -134,6 +136,7 @@ async def test_a_rejection_of_all_routes_is_not_repeated_for_each_node(cluster: 
             assert "the cloud rejects it: forbidden" in condition.message
         assert len(cluster.list_writes()) < 6, "one after each pause, of 5 s and then longer"
         cluster.cluster.cloud.faults.clear()
+        await advance(service, clock, 20)
         for number in numbers:
             await cluster.wait_for_condition(f"web-{number}", "RouteCreated")
 
@@ -326,10 +329,12 @@ async def test_by_the_token_of_another_project_nothing_is_deleted(cluster: Route
     await cluster.cluster.admin.delete_node("web-1")
     cluster.cluster.cloud.cloud.add_project("b" * 64)
     cluster.cluster.token_file.write_text("b" * 64)
-    async with cluster.run_account(bus_server=cluster.cluster.bus_server) as service:
+    clock = RunningClock()
+    async with cluster.run_account(bus_server=cluster.cluster.bus_server, clock=clock) as service:
         await wait_until(
             lambda: any("finds no network" in each for each in service.problems()), "the problem is reported"
         )
         assert cluster.routes == before
         cluster.cluster.token_file.write_text(TOKEN)
+        await advance(service, clock, 20)
         await wait_until(lambda: cluster.routes == set(), "by the right token, the route goes")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from libs.testbed.clouds.api_server import SimApiServer
-from libs.testbed.clouds.openstack_services.services import BALANCERS, BalancerProject, RealOpenStack
+from libs.testbed.clouds.openstack_services.services import BalancerProject, RealOpenStack
 from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import RunningClock
 from tests.clouds.balancer_actors import advance, has_finalizer
@@ -92,51 +92,6 @@ async def test_an_existing_balancer_keeps_only_the_field_that_is_invalid(cluster
         await wait_until(has_changed, "the other fields", PATIENCE)
         [listener] = cluster.project.list_parts("listeners")
         assert listener["connection_limit"] == -1
-
-
-async def test_a_create_whose_answer_is_lost_makes_no_double_after_a_crash(cluster: OpenStackCluster):
-    path = "/load-balancer/.*/loadbalancers"
-    cluster.server.add_fault("drop", path, method="POST", count=1)
-    async with cluster.run_account(retry_period_seconds=0.1):
-        await cluster.kube.create_service("web", annotations=INTERNAL)
-        await wait_until(
-            lambda: len(cluster.project.list_parts("loadbalancers")) == 1, "it is created", PATIENCE
-        )
-    async with cluster.run_account(retry_period_seconds=0.1):
-        await cluster.kube.wait_for_address("web", PATIENCE)
-        assert len(cluster.project.list_parts("loadbalancers")) == 1
-        await cluster.kube.delete_service("web")
-        await cluster.wait_for_end("web")
-
-
-async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenStackCluster):
-    services, project = cluster.server.cloud.services, cluster.project
-    clock = RunningClock()
-    async with cluster.run_account(clock=clock) as account:
-        await cluster.kube.create_service("web", annotations=INTERNAL)
-        await cluster.kube.wait_for_address("web", PATIENCE)
-        [recorded] = project.list_parts("loadbalancers")
-        tags = {
-            "ours": recorded["tags"],
-            "another cluster": ["talos-ccm/cluster=other", *recorded["tags"][1:]],
-        }
-        ids = {
-            what: services.create(
-                "load-balancer",
-                f"{BALANCERS}/loadbalancers",
-                project=project.id,
-                vip_subnet_id=project.subnet,
-                tags=each,
-            )["id"]
-            for what, each in tags.items()
-        }
-        left = {recorded["id"], ids["another cluster"]}
-        await advance(account, clock, 60)
-        await wait_until(
-            lambda: {each["id"] for each in project.list_parts("loadbalancers")} == left,
-            "the double goes",
-            PATIENCE,
-        )
 
 
 async def test_a_balancer_that_fails_before_it_is_ready_is_replaced_and_gets_no_address(
