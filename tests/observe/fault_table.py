@@ -80,7 +80,13 @@ TRIED: Final = {
 }
 # Slow Nodes would first fire the alert on uninitialized Nodes, whose minutes are seconds here.
 # A watcher without NATS also fires TalosCCMBusDisconnected.
-ONLY_BY_PROMTOOL: Final = {"TalosCCMTimeToReadySlow", "TalosCCMLeaderSilent"}
+# The observed account has no load balancers.
+ONLY_BY_PROMTOOL: Final = {
+    "TalosCCMTimeToReadySlow",
+    "TalosCCMLeaderSilent",
+    "TalosCCMLoadBalancersBlocked",
+    "TalosCCMLoadBalancerOrphans",
+}
 
 
 _JUST_NOW_SECONDS = 3.0
