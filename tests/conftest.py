@@ -41,7 +41,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The servers in Go collect garbage less often: kube-apiserver takes a tenth less CPU, and 100 MB more.
 os.environ.setdefault("GOGC", "400")
 
-_MOST_WORKERS = 6  # each may have two control planes, of half a gigabyte each
+_MOST_WORKERS = 6  # each may have a control plane, of half a gigabyte
 
 
 # A test that uses one of these fixtures needs a real server.

@@ -63,6 +63,36 @@ _TOGETHER: Final = {
 }
 
 
+# What uses the control plane of tests/conftest.py, which takes two seconds of a core to start, and two in
+# each minute. So only the first workers run it, before all other files.
+_CONTROL_PLANES: Final = 2
+_ON_CONTROL_PLANE: Final = (
+    "API servers",
+    "deploy/test_chart_install",
+    "deploy/test_chart_valid",
+    "deploy/test_migration_in_place",
+    "integration/clouds/test_balancer_conformance",
+    "integration/clouds/test_cloud_schedules",
+    "integration/clouds/test_route_",
+    "integration/console/",
+    "integration/hostile/test_hostile_machine",
+    "integration/test_all_in_one",
+    "integration/test_bench",
+    "integration/test_bootstrap_kubernetes",
+    "integration/test_chaos_run",
+    "integration/test_csr_",
+    "integration/test_exec.",
+    "integration/test_kept_keys",
+    "integration/test_kube_requests",
+    "integration/test_kubeconfig",
+    "integration/test_labeler_",
+    "integration/test_main_job",
+    "integration/test_migration",
+    "integration/test_ownership",
+    "integration/test_watcher_",
+)
+
+
 class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """A file is run by one worker, and so are all files that share something.
 
@@ -70,13 +100,19 @@ class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if self.nodes.index(node) % 3 == _FROM_THE_END:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        index = self.nodes.index(node)
+        waiting = list(reversed(self.workqueue) if index % 3 == _FROM_THE_END else self.workqueue)
+        own = (scope for scope in waiting if _needs_control_plane(scope) == (index < _CONTROL_PLANES))
+        self.workqueue.move_to_end(next(own, waiting[0]), last=False)
         super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         shared = (name for start, name in _TOGETHER.items() if nodeid.startswith(start))
         return next(shared, None) or super()._split_scope(nodeid)
+
+
+def _needs_control_plane(scope: str) -> bool:
+    return scope.removeprefix("tests/").startswith(_ON_CONTROL_PLANE)
 
 
 def turn_of(item: pytest.Item) -> tuple[int, int]:
