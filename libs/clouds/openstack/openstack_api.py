@@ -62,11 +62,6 @@ class OpenStackApi:
         self._login_ends_at = 0.0  # monotonic
         self._readers: dict[Service, HttpReader] = {}
 
-    @property
-    def region(self) -> str:
-        """The region that the credential file names."""
-        return self._options.region if isinstance(self._options, LoginOptions) else ""
-
     def open_beside(
         self,
         *,

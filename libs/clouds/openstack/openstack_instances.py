@@ -62,12 +62,11 @@ class OpenStackInstances:
         return self._api.session.budget.rate_limit
 
     def parse_provider_id(self, provider_id: str) -> str | None:
-        """Return the UUID of `openstack:///UUID`, or of `openstack://REGION/UUID` in the file's region."""
+        """Return the UUID of `openstack:///UUID`, or of `openstack://REGION/UUID` in any region."""
+        # A credential file without that region must not make live Nodes those of another cloud.
         scheme, _, rest = provider_id.partition("://")
-        region, _, server_id = rest.partition("/")
-        if scheme != PROVIDER or not _UUID.fullmatch(server_id):
-            return None
-        return server_id if region in {"", self._api.region} else None
+        _, _, server_id = rest.partition("/")
+        return server_id if scheme == PROVIDER and _UUID.fullmatch(server_id) else None
 
     async def list_instances(self) -> tuple[Instance, ...] | Unanswered:
         """Return all servers of one listing."""

@@ -392,7 +392,7 @@ PROVIDER_IDS = {
     "openstack": {
         f"openstack:///{SERVER_ID}": SERVER_ID,
         f"openstack://RegionOne/{SERVER_ID}": SERVER_ID,
-        f"openstack://RegionTwo/{SERVER_ID}": None,
+        f"openstack://RegionTwo/{SERVER_ID}": SERVER_ID,
         f"openstack://{SERVER_ID}": None,
         f"openstack:///{SERVER_ID.upper()}": None,
         f"openstack:///{SERVER_ID}/": None,
