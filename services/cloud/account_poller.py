@@ -48,6 +48,7 @@ _STATES: Final[dict[type, str]] = {
     NoneType: "not-asked",
 }
 
+ANCHOR_NOT_SOUGHT: Final = Unanswered("held_back", "", retry_after_seconds=1.0)
 AnswerT = TypeVar("AnswerT")
 
 
@@ -74,15 +75,17 @@ class AccountPoller:
         self.schedule = InstanceSchedule(intervals=self.intervals)
         self._anchor: Anchor | None = None
         self._anchor_credential: Credential | None = None  # which has found the anchor, or that there is none
+        self._why_no_anchor = ANCHOR_NOT_SOUGHT
         self._failure = ""
         # A round leaves some requests of each minute to new Nodes.
         self._round_budget = RequestBudget(requests_per_minute=self.requests_per_minute * 3 // 4)
 
     @property
-    def anchor(self) -> InstanceAnchor | None:
-        """The anchor of the project that the present credential has found."""
-        anchor = self._anchor if self._anchor_credential == self.cloud.credential else None
-        return None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id)
+    def anchor(self) -> InstanceAnchor | Unanswered | None:
+        """The anchor by the present credential. None: the project has none. Unanswered: not known yet."""
+        if self._anchor_credential != self.cloud.credential:
+            return self._why_no_anchor
+        return None if self._anchor is None else InstanceAnchor(kind=self._anchor.kind, id=self._anchor.id)
 
     def problems(self) -> tuple[str, ...]:
         """Return why the cloud answers nothing, in words for /readyz."""
@@ -173,7 +176,9 @@ class AccountPoller:
             return  # the next step asks with the new credential
         if isinstance(found, Unanswered):
             self.schedule.next_anchor_at = self.monotonic() + self.intervals.round
+            self._why_no_anchor = found
             return
+        self._why_no_anchor = ANCHOR_NOT_SOUGHT  # by the next credential
         self._anchor, self._anchor_credential = found, before
         self.schedule.next_anchor_at = self.monotonic() + self.intervals.anchor
 

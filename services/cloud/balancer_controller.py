@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from libs.clouds.balancers import Balancers
-from libs.clouds.instances import Instances
+from libs.clouds.instances import Instances, Unanswered
 from libs.common.bus.delivery import RETRY_FIRST_SECONDS, PermanentError, TemporaryError, backoff_seconds
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import KubeService
@@ -271,7 +271,7 @@ def build_balancer_controller(
     cloud: Instances,
     balancers: Balancers[Any, Any],
     nodes: TargetNodes,
-    anchor: Callable[[], InstanceAnchor | None],
+    anchor: Callable[[], InstanceAnchor | Unanswered | None],
     is_followed: Callable[[], bool],
     are_services_known: Callable[[], bool],
 ) -> BalancerController:

@@ -105,7 +105,7 @@ class ServiceReconciler:
     balancers: Balancers[Any, Any]
     nodes: TargetNodes
     is_followed: Callable[[], bool]  # whether the table of Nodes is complete, apart from expired messages
-    anchor: Callable[[], InstanceAnchor | None]  # marks the project by the current credential
+    anchor: Callable[[], InstanceAnchor | Unanswered | None]  # see BalancerView
     leading_until: Callable[[], float]  # monotonic
     event_recorder: EventRecorder
     monotonic: Callable[[], float]

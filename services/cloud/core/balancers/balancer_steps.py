@@ -117,6 +117,15 @@ class Unready(WaitReason, frozen=True):
         return f"the cloud does not answer: {self.answer.reason}"
 
 
+class AnchorUnknown(WaitReason, frozen=True):
+    """A create is recorded with the project's anchor: without it, nothing proves later what became of it."""
+
+    reason: str  # why the look for the anchor has no result; "": it has not ended yet
+
+    def explain(self) -> str:
+        return f"the cloud does not show the anchor of the project: {self.reason}" if self.reason else ""
+
+
 class Rejected(WaitReason, frozen=True):
     """The cloud has rejected the write, or its result is unknown; it is repeated after the pause."""
 

@@ -136,7 +136,8 @@ class BalancerView(msgspec.Struct, Generic[DesiredT, ChangeT], frozen=True, kw_o
 
     service: KubeService
     account: BalancerAccount
-    anchor: InstanceAnchor | None  # marks the project by the current credential; None = unknown
+    # Marks the project by the current credential. None: it has no anchor. Unanswered: not known yet
+    anchor: InstanceAnchor | Unanswered | None
     credential: Credential
     owner: Owner
     planner: BalancerPlanner[DesiredT, ChangeT]

@@ -30,6 +30,7 @@ from services.cloud.core.balancers.balancer_status import (
     read_ingress,
 )
 from services.cloud.core.balancers.balancer_steps import (
+    AnchorUnknown,
     BalancerFailed,
     BuildsFailed,
     ChangeBalancer,
@@ -67,6 +68,7 @@ from services.cloud.core.balancers.step_parts import (
     allow_write,
     build_ingress,
     build_record,
+    find_anchor,
     find_rejected_targets,
     has_needed_finalizer,
     is_known,
@@ -151,6 +153,8 @@ def _plan_new(view: View, record: BalancerRecord | None, listing: Listing) -> An
         return create
     if view.memory.build_after is not None and view.now < view.memory.build_after:
         return Wait(view.memory.build_after, BuildsFailed(view.memory.failed_builds))
+    if isinstance(view.anchor, Unanswered):
+        return Wait(view.now + get_pause(view.anchor), AnchorUnknown(view.anchor.reason))
     deadline = view.now + timedelta(seconds=view.write_seconds) + _RESERVE
     return RecordBalancer(build_record(view, create_deadline=deadline))
 
@@ -199,8 +203,9 @@ def _plan_existing(view: View, record: BalancerRecord, found: Balancer) -> AnySt
     if found.owner != view.owner or found.has_foreign_tags:
         return plan_adoption(view, found)
     is_building = record.is_building and (found.is_busy or found.has_failed)
-    if view.anchor not in (None, record.anchor) or is_building != record.is_building:
-        return RecordBalancer(replace(record, anchor=view.anchor or record.anchor, is_building=is_building))
+    present = replace(record, anchor=find_anchor(view) or record.anchor, is_building=is_building)
+    if present != record:
+        return RecordBalancer(present)
     if _may_replace(view, record, found):
         return plan_removal(view, found, has_failed=True)
     double = _end_doubles(view, record)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from libs.clouds.balancers import Balancer, Ingress
 from libs.clouds.instances import Unanswered
+from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import CLASS_FINALIZER
 from services.cloud.core.balancers.balancer_answers import (
     View,
@@ -101,6 +102,11 @@ def has_needed_finalizer(view: View) -> bool:
     return view.service.needed_finalizer in view.service.metadata.finalizers
 
 
+def find_anchor(view: View) -> InstanceAnchor | None:
+    """Return the anchor of the current credential; None if there is none, or it is not known yet."""
+    return None if isinstance(view.anchor, Unanswered) else view.anchor
+
+
 def build_record(
     view: View,
     *,
@@ -111,7 +117,7 @@ def build_record(
     """Return a record of this account, with the anchor of the current credential."""
     return BalancerRecord(
         account=view.account.name,
-        anchor=view.anchor,
+        anchor=find_anchor(view),
         id=id,
         create_deadline=create_deadline,
         is_building=is_building,

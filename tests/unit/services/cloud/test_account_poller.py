@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
 import pytest
 
-from libs.clouds.instances import Anchor, Credential, Instance, NotFound
+from libs.clouds.instances import Anchor, Credential, Instance, NotFound, Unanswered
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE, RequestBudget
 from libs.common.contract.events import AnyInstanceEvent, InstanceExists
+from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.node import NodeCondition
-from services.cloud.account_poller import AccountPoller
+from services.cloud.account_poller import ANCHOR_NOT_SOUGHT, AccountPoller
 from services.cloud.core.instance_schedule import QueryIntervals
 from services.cloud.core.judge_round import Query
 from services.cloud.core.node_table import NodeTable
@@ -31,6 +33,7 @@ class BudgetedCloud:
         self.instances: dict[str, Instance] = {}
         self.unlisted: set[str] = set()  # by which lists are behind
         self.lists = 0
+        self.anchor: Anchor | Unanswered | None = Anchor("network", "1")
         self._budget = RequestBudget()
         self._one_at_a_time = asyncio.Lock()
 
@@ -59,8 +62,9 @@ class BudgetedCloud:
         await self._send()
         return tuple(each for each in self.instances.values() if each.name == name)
 
-    async def find_anchor(self) -> Anchor:
-        return await self.get_anchor(Anchor("network", "1"))
+    async def find_anchor(self) -> Anchor | Unanswered | None:
+        await self._send()
+        return self.anchor
 
     async def get_anchor(self, anchor: Anchor) -> Anchor:
         await self._send()
@@ -172,3 +176,29 @@ def test_a_few_new_instances_that_a_list_lacks_are_asked_for_by_their_ids():
         return max(account.answered_at.values()) - joined_at
 
     assert run_virtually(measure()) <= 15
+
+
+def test_the_anchor_is_unknown_until_the_present_credential_has_looked_for_it():
+    async def observe() -> None:
+        account = Account()
+        cloud = account.cloud
+        account.add_nodes(1, is_ready=True)
+        forbidden = Unanswered("forbidden", "HTTP 403")
+
+        def get_anchor() -> object:
+            return account.poller.anchor
+
+        assert get_anchor() == ANCHOR_NOT_SOUGHT
+        cloud.anchor = forbidden
+        async with account.poll():
+            await asyncio.sleep(10.0)
+            assert get_anchor() == forbidden
+            cloud.anchor = Anchor("network", "1")
+            await asyncio.sleep(65.0)
+            assert get_anchor() == InstanceAnchor(kind="network", id="1")
+            cloud.anchor, cloud.credential = None, msgspec.structs.replace(cloud.credential, generation=2)
+            assert get_anchor() == ANCHOR_NOT_SOUGHT, "that of the former credential proves nothing"
+            await asyncio.sleep(10.0)
+            assert get_anchor() is None, "the project has none"
+
+    run_virtually(observe())

@@ -26,6 +26,7 @@ from libs.common.contract.kube_service import (
 from services.cloud.core.balancers.balancer_answers import find_next_listing
 from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
+    AnchorUnknown,
     BlockedCondition,
     Busy,
     ChangeBalancer,
@@ -318,6 +319,15 @@ def test_a_create_is_recorded_with_the_finalizer_before_it_is_sent():
 def test_nothing_is_created_without_a_confirmed_finalizer_and_an_own_deadline(changes: dict[str, Any]):
     fields = {"service": make_service(record=RESERVED), "memory": UNSENT, "listing": EMPTY} | changes
     assert not isinstance(plan_step(make_view(**fields)), CreateBalancer)
+
+
+def test_a_create_waits_for_the_look_for_the_anchor_without_which_its_record_proves_nothing():
+    missing = Unanswered("forbidden", "HTTP 403")
+    step = plan_step(make_view(make_service(), listing=EMPTY, anchor=missing))
+    assert step == Wait(at(10), AnchorUnknown("HTTP 403"))
+    assert isinstance(plan_step(make_view(make_service(), listing=EMPTY, anchor=None)), RecordBalancer)
+    kept = make_view(make_service(record=RECORDED), FOUND, listing=make_listing(BALANCER), anchor=missing)
+    assert plan_step(kept) == WriteStatus(ingress=(ADDRESS,), condition=None), "the recorded anchor stays"
 
 
 def test_the_id_of_a_created_balancer_is_recorded():
