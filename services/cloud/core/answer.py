@@ -15,3 +15,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     began_at: datetime
     ended_at: datetime
     generation: int
+
+    def find_end(self, age: timedelta) -> datetime:
+        """Return until when the answer counts: for `age` after its begin, and longer if it took long.
+
+        Else a slow cloud would be asked without end: an answer would be too old as soon as it is there, or as
+        soon as the two are there that may be needed beside it.
+        """
+        return self.began_at + age + 3 * (self.ended_at - self.began_at)

@@ -131,12 +131,12 @@ def _ignore_protection(view: Any, found: Balancer, **options: Any) -> Any:
     return _plan_removal(view, replace(found, is_protected=False), **options)
 
 
-def _is_current_before_writes(view: Any, answer: Any, age: timedelta = ANSWER_AGE) -> Any:
-    return answer.generation == view.credential.generation and view.now - answer.began_at < age
+def _is_current_before_writes(view: Any, answer: Any) -> Any:
+    return answer.generation == view.credential.generation and view.now - answer.began_at < ANSWER_AGE
 
 
-def _is_current_for_any_credential(view: Any, answer: Any, age: timedelta = ANSWER_AGE) -> Any:
-    return answer.began_at >= view.memory.valid_from and view.now - answer.began_at < age
+def _is_current_for_any_credential(view: Any, answer: Any) -> Any:
+    return answer.began_at >= view.memory.valid_from and view.now - answer.began_at < ANSWER_AGE
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -113,7 +113,7 @@ def _plan_while_incomplete(view: RouteView) -> Any:
 def _is_current_for_any_credential(
     view: RouteView, answer: Any, most: timedelta = timedelta(minutes=1)
 ) -> bool:
-    return bool(view.led_since <= answer.began_at and view.now - answer.began_at < most)
+    return bool(view.led_since <= answer.began_at and view.now < answer.find_end(most))
 
 
 def _at_once(*_: Any) -> bool:

@@ -39,15 +39,15 @@ View = BalancerView[Any, Any]
 Question = ListBalancers | ReadBalancer | ReadAnchor | Wait
 
 
-def is_current(view: View, answer: Answer, age: timedelta = ANSWER_AGE) -> bool:
+def is_current(view: View, answer: Answer) -> bool:
     """Whether nothing has made the answer void: a write of ours, another credential, or time."""
     is_of_credential = answer.generation == view.credential.generation
-    return is_of_credential and answer.began_at >= view.memory.valid_from and _is_young(view, answer, age)
+    return is_of_credential and answer.began_at >= view.memory.valid_from and _is_young(view, answer)
 
 
-def _is_young(view: View, answer: Answer, age: timedelta = ANSWER_AGE) -> bool:
-    """Whether it is younger than that. One from the future is of another clock, and proves nothing."""
-    return timedelta(0) <= view.now - answer.began_at < age
+def _is_young(view: View, answer: Answer) -> bool:
+    """Whether it is younger than ANSWER_AGE. One from the future is of another clock, and proves nothing."""
+    return answer.began_at <= view.now < answer.find_end(ANSWER_AGE)
 
 
 def get_listing(view: View) -> Listing | Question:
@@ -128,8 +128,9 @@ def _wait_after(view: View, answer: Unanswered, asked: Answer) -> Wait | None:
 def find_next_listing(view: View) -> datetime:
     """Return when the next listing is due."""
     listing = view.listing
-    is_due = listing is None or not _is_young(view, listing)
-    return (view.now if listing is None or is_due else listing.began_at) + ANSWER_AGE
+    if listing is None or not _is_young(view, listing):
+        return view.now + ANSWER_AGE
+    return listing.find_end(ANSWER_AGE)
 
 
 # ---- what proves that something is gone
@@ -178,7 +179,7 @@ def _find_witness(view: View, record: BalancerRecord, absence: Answer) -> Questi
     if isinstance(lookup.answer, Unanswered):
         return _wait_after(view, lookup.answer, lookup) or ReadAnchor(anchor)
     if isinstance(lookup.answer, NotFound):
-        return Wait(lookup.began_at + ANSWER_AGE, NoWitness(anchor=anchor))
+        return Wait(lookup.find_end(ANSWER_AGE), NoWitness(anchor=anchor))
     return None
 
 

@@ -153,7 +153,7 @@ def prove_unsettled_changes(view: View, record: BalancerRecord | None, listing: 
 
 def list_again(view: View, listing: Listing) -> AnyStep:
     """Return the step after a listing that shows what is not found by id any more."""
-    until = listing.began_at + _LIST_AGAIN
+    until = listing.ended_at + _LIST_AGAIN
     return Wait(until, ListedLate()) if view.now < until else ListBalancers()
 
 

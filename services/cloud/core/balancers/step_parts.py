@@ -51,7 +51,7 @@ def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnySte
         pause = view.memory.find_pause(step, view.now, view.credential.generation)
         if pause is not None:
             pauses.append(pause)
-        elif lookup is None or not is_current(view, lookup, _WRITE_AGE):
+        elif lookup is None or not is_current(view, lookup) or view.now - lookup.ended_at >= _WRITE_AGE:
             return ReadBalancer(found.id)
         else:
             return allow_write(view, step)

@@ -12,6 +12,7 @@ from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, Nod
 from services.cloud.core.routes.destinations import index_routes, is_inside_any, list_canonical
 from services.cloud.core.routes.route_record import RecordedRoute, is_settled
 from services.cloud.core.routes.route_view import (
+    ROUND,
     CreateRoute,
     DeleteRoute,
     ListInstances,
@@ -332,7 +333,7 @@ def _explain_unroutable(view: RouteView, node: RoutedNode, table: RouteTable) ->
 
 def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], problems: Mapping[str, str]) -> Wait:
     read = view.table
-    until = (read.began_at if read is not None else view.now) + timedelta(minutes=1)
+    until = view.now + ROUND if read is None else read.find_end(ROUND)
     pauses = [each.until for each in view.pauses.values()]
     pauses += [view.create_pause.until] if view.create_pause is not None else []
     own = (each for each in nodes if each.is_listed)  # others may be of another account

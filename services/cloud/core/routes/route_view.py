@@ -67,8 +67,8 @@ class RouteView(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, NodeCondition] = {}  # by uid of the Node, of the last minute
 
     def is_current(self, answer: Answer, most: timedelta = ROUND) -> bool:
-        """Whether the answer is by this credential, of this term, and not older than `most`."""
-        is_young = self.led_since <= answer.began_at and self.now - answer.began_at < most
+        """Whether it is by this credential, of this term, and not older than `most`; see `find_end`."""
+        is_young = self.led_since <= answer.began_at and self.now < answer.find_end(most)
         return is_young and answer.generation == self.generation
 
 

@@ -1,5 +1,6 @@
 """Each clause: what must be known before a paid object is created, changed, deleted or forgotten."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -53,7 +54,10 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteUnsettled,
 )
 from services.cloud.core.balancers.balancer_view import (
+    AnchorLookup,
     CreateAttempt,
+    Listing,
+    Lookup,
     Memory,
     remember_confirmed,
     remember_settled,
@@ -66,6 +70,7 @@ from tests.clouds.balancers import (
     ADDRESS,
     ANCHOR,
     CREDENTIAL,
+    FOUND_ANCHOR,
     NODE,
     OTHER_OWNER,
     OWNER,
@@ -1470,3 +1475,46 @@ def test_no_witness_is_read_again_after_a_minute():
     view = make_view(service, MISSING, anchor_lookup=make_anchor_lookup(NotFound()))
     assert plan_step(view) == Wait(at(60), NoWitness(anchor=ANCHOR))
     assert plan_step(replace(view, now=at(60))) == ReadBalancer("1")
+
+
+# ---- slow clouds
+
+
+@pytest.mark.parametrize("seconds", [1, 61, 600])
+@pytest.mark.parametrize(
+    ("service", "is_there", "expected"),
+    [
+        (make_service(record=RECORDED, ingress=(ADDRESS,)), True, Wait),
+        (make_service(), False, RecordBalancer),
+        (make_service(record=RECORDED, is_deleting=True), True, DeleteBalancer),
+        (make_service(record=RECORDED, is_deleting=True), False, ReleaseService),
+    ],
+)
+def test_a_slow_cloud_is_asked_each_question_once(
+    service: Any, is_there: bool, expected: type, seconds: float
+):
+    """Each request takes that long."""
+    view, asked = make_view(service), []
+    while isinstance(step := plan_step(view), ListBalancers | ReadBalancer | ReadAnchor):
+        asked.append(step)
+        assert len(set(asked)) == len(asked), asked
+        times: Any = {
+            "began_at": view.now,
+            "ended_at": view.now + timedelta(seconds=seconds),
+            "generation": 1,
+        }
+        view = replace(view, now=times["ended_at"], lease_until=times["ended_at"] + timedelta(minutes=5))
+        match step:
+            case ListBalancers():
+                listed = (BALANCER,) if is_there else ()
+                listing = Listing(answer=listed, parts_began_at=times["began_at"], **times)
+                view = replace(view, listing=listing)
+            case ReadBalancer():
+                answer = BALANCER if is_there else NotFound()
+                view = replace(view, lookups={"1": Lookup(balancer_id="1", answer=answer, **times)})
+            case ReadAnchor():
+                found = AnchorLookup(anchor=ANCHOR, answer=FOUND_ANCHOR, **times)
+                view = replace(view, anchor_lookups={ANCHOR: found})
+    assert isinstance(step, expected), step
+    if isinstance(step, Wait):
+        assert step.until == view.now + timedelta(seconds=60 + 2 * seconds), "a pause before the next listing"

@@ -387,3 +387,22 @@ def test_a_plan_for_thousands_of_nodes_is_no_burden():
     assert time.process_time() - began < 0.5
     assert isinstance(waits, Wait)
     assert waits.blocked == 2000
+
+
+@pytest.mark.parametrize("seconds", [1, 61, 600])
+def test_a_network_that_is_slow_to_answer_is_read_once(seconds: float):
+    times: Any = {"began_at": NOW, "ended_at": NOW + timedelta(seconds=seconds), "generation": 1}
+    table = TableAnswer(answer=RouteTable(routes=frozenset({FIRST}), limit=100), **times)
+    listing = InstanceListing(answer=list_instances(1).answer, **times)
+    record = (recorded(FIRST, "1"),)
+    step = plan_route_step(view(routed(1), record=record, table=table, listing=listing, now=table.ended_at))
+    assert step == Wait(until=table.ended_at + timedelta(seconds=60 + 2 * seconds))
+
+
+def test_an_instance_that_is_slow_to_be_found_is_asked_for_once():
+    created = msgspec.structs.replace(node(9).metadata, creation_timestamp=NOW)
+    joining = msgspec.structs.replace(node(9), metadata=created)
+    later = NOW + timedelta(seconds=25)
+    lookup = InstanceLookup(answer=NotFound(), began_at=NOW, ended_at=later, generation=1)
+    step = plan_route_step(view(joining, lookups={"9": lookup}, now=later))
+    assert isinstance(step, Wait)
