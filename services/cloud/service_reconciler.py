@@ -18,6 +18,7 @@ from libs.clouds.balancers import (
 )
 from libs.clouds.instances import NotFound as NotInCloud
 from libs.clouds.instances import Unanswered
+from libs.common.bus.delivery import PermanentError
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
 from libs.common.kube.api import KubeApi
@@ -26,7 +27,13 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectReference
 from libs.common.observability import metrics
 from services.cloud.balancer_reader import VOID_GENERATION, BalancerReader, TermClock
-from services.cloud.core.balancers.balancer_record import BalancerAccount, encode_balancer_record, is_selected
+from services.cloud.core.balancers.balancer_record import (
+    BalancerAccount,
+    BalancerRecord,
+    encode_balancer_record,
+    explain_lost_record,
+    is_selected,
+)
 from services.cloud.core.balancers.balancer_status import ServiceEvent, describe_wait, describe_write
 from services.cloud.core.balancers.balancer_steps import (
     ChangeBalancer,
@@ -93,6 +100,7 @@ class _ServiceState:
     memory: Memory
     lookups: dict[str, Lookup] = field(default_factory=dict)
     settled: Settled | None = None
+    recorded: BalancerRecord | None = None  # confirmed by the API server, and not read since
 
 
 @dataclass(eq=False, kw_only=True)
@@ -141,7 +149,7 @@ class ServiceReconciler:
     async def reconcile(self, key: str) -> ServiceOutcome | None:
         """Make steps until there is nothing to do now; return why, None if there is no such Service.
 
-        Raises KubeError: the next attempt reads everything again.
+        Raises KubeError, and PermanentError if a record is lost: the next attempt reads everything again.
         """
         namespace, _, name = key.partition(".")
         for _ in range(_MAX_STEPS):
@@ -151,6 +159,7 @@ class ServiceReconciler:
                 self.forget(key)
                 return None
             state = self._get_state(key, service)
+            _check_record(service, state)
             view = await self._build_view(service, state)
             step = plan_step(view)
             if isinstance(step, Wait):
@@ -217,6 +226,7 @@ class ServiceReconciler:
             case RecordBalancer() | ReleaseService() | WriteStatus():
                 await self._write_service(service, step)
                 state.memory = remember_confirmed(state.memory, step)
+                state.recorded = step.record if isinstance(step, RecordBalancer) else None
                 self._finish_write(service, step, None)
             case CreateBalancer() | ChangeBalancer() | DeleteBalancer():
                 await self._write_cloud(service, state, step)
@@ -323,6 +333,13 @@ class ServiceReconciler:
 
     def _log_fields(self, service: KubeService) -> dict[str, object]:
         return {"account": self.account.name, "kube_service": service.key}
+
+
+def _check_record(service: KubeService, state: _ServiceState) -> None:
+    """Raise PermanentError if the record is lost: it would be written again and again, without a pause."""
+    recorded, state.recorded = state.recorded, None
+    if recorded is not None and (reason := explain_lost_record(service, recorded)):
+        raise PermanentError(reason)
 
 
 def _build_outcome(service: KubeService, wait: Wait) -> ServiceOutcome:

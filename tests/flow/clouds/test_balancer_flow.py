@@ -37,6 +37,17 @@ class DeniedByWebhook(KubeApi):
         raise Invalid("admission webhook denied the request", status=422)
 
 
+class StrippedByWebhook(KubeApi):
+    """The API server, where a webhook removes a part of each change of a Service."""
+
+    stripped = ""
+    changes = 0
+
+    async def patch_service(self, service: KubeService, **fields: Any) -> KubeService:
+        StrippedByWebhook.changes += 1
+        return await super().patch_service(service, **{**fields, self.stripped: None})
+
+
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[BalancerCluster]:
     async with (
@@ -361,6 +372,23 @@ async def test_a_rejection_by_the_api_server_is_told_on_the_service(cluster: Bal
         await wait_until(lambda: "default.web" in outcomes, "an outcome")
         assert outcomes["default.web"].state == "waiting"
         assert "admission webhook denied" in outcomes["default.web"].reason
+    assert cluster.balancers == []
+
+
+@pytest.mark.parametrize("stripped", ["annotations", "finalizers"])
+async def test_a_record_that_a_webhook_removes_is_not_written_again_without_a_pause(
+    cluster: BalancerCluster, stripped: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(StrippedByWebhook, "stripped", stripped)
+    monkeypatch.setattr(StrippedByWebhook, "changes", 0)
+    async with cluster.run_account(client=StrippedByWebhook) as service:
+        await cluster.create_service("web")
+        await cluster.wait_for_event("web", "SyncLoadBalancerFailed")
+        outcomes = get_controller(service).outcomes
+        await wait_until(lambda: "default.web" in outcomes, "an outcome")
+        assert outcomes["default.web"].state == "waiting"
+        assert "does not keep the record" in outcomes["default.web"].reason
+    assert StrippedByWebhook.changes <= 2
     assert cluster.balancers == []
 
 

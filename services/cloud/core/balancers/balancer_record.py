@@ -59,6 +59,17 @@ def encode_balancer_record(record: BalancerRecord) -> str:
     return msgspec.json.encode(record, order="sorted").decode()
 
 
+def explain_lost_record(service: KubeService, record: BalancerRecord) -> str:
+    """Return why the Service does not show a record that the API server has confirmed; "" if it does."""
+    is_kept = service.metadata.annotations.get(BALANCER_ANNOTATION) == encode_balancer_record(record)
+    if is_kept and service.needed_finalizer in service.metadata.finalizers:
+        return ""
+    return (
+        f"Kubernetes does not keep the record of the load balancer: a webhook or another client changes the "
+        f"annotation {BALANCER_ANNOTATION} or the finalizer {service.needed_finalizer}"
+    )
+
+
 def is_selected(service: KubeService, account: BalancerAccount) -> bool:
     """Return whether type and class of the Service select this account. Another one may have its balancer."""
     if service.spec.type != LOAD_BALANCER:
