@@ -101,37 +101,23 @@ def test_a_node_that_ownership_excludes_is_settled_and_one_that_returns_is_not()
     assert first(progress).state == "blocked"
 
 
-def test_a_reload_of_the_rules_is_told_once_by_the_labeler():
+def test_a_reload_is_announced_once_by_the_labeler_and_a_deleted_node_with_the_reason():
     rejected = {"message": "--cloud-config rejected, the previous one stays in use", "mistakes": "line 3: no"}
     accepted = {"message": "cloud-config reloaded", "rules": 2}
-    only_ownership = accepted | {"rules": 0}
-
-    def line(service: str, fields: dict[str, Any]) -> bytes:
-        return json.dumps({"time": NOW.isoformat(), "service": service, **fields}).encode() + b"\n"
-
+    gone = {"node": "web-1", "reason": "account prod has no instance hcloud://1 any more"}
     lines = [
-        line(service, fields)
-        for fields in (rejected, accepted, only_ownership)
+        (service, fields)
+        for fields in (rejected, accepted, accepted | {"rules": 0})
         for service in ("csr", "labeler")
     ]
-    logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
+    lines += [("lifecycle", gone | {"message": text}) for text in ("Node deleted", "handled")]
+    logged = [{"time": NOW.isoformat(), "service": service, **fields} for service, fields in lines]
+    logs = LogFollower([io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in logged))], a_run())
     assert [each.announcement for each in logs.read_new_lines()] == [
         "--cloud-config rejected, the previous one stays in use: line 3: no",
         "--cloud-config applied: 2 rules",
         "--cloud-config applied: no rules",
-    ]
-
-
-def test_a_node_that_lifecycle_deleted_is_announced_with_the_reason():
-    fields = {"node": "web-1", "reason": "account prod has no instance hcloud://1 any more"}
-    handled = {"message": "handled", "outcome": "deleted"}
-    lines = [
-        json.dumps({"time": NOW.isoformat(), "service": "lifecycle", **fields, **more}).encode() + b"\n"
-        for more in ({"message": "Node deleted"}, handled)
-    ]
-    logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
-    assert [each.announcement for each in logs.read_new_lines()] == [
-        "lifecycle deleted Node web-1: account prod has no instance hcloud://1 any more"
+        "lifecycle deleted Node web-1: account prod has no instance hcloud://1 any more",
     ]
 
 

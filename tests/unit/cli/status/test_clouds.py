@@ -88,24 +88,19 @@ def test_a_report_in_the_name_of_another_account_is_ignored():
     assert summarize_accounts((READY,), flow) == (AccountStatus(name="prod"),)
 
 
-def test_a_node_that_the_limit_keeps_is_named():
-    [account] = summarize_accounts((LOST,), reporting(decided("limited")))
-    assert account.waiting == ("web-1",)
-    assert [*account.list_problems()] == ["1 Node of deleted servers kept by the limit of deletions: web-1"]
-
-
 @pytest.mark.parametrize(
-    ("node", "decision"),
+    ("node", "decision", "waiting"),
     [
-        (LOST, decided("kept")),
-        (LOST, decided("limited", uid="uid-before")),
-        (LOST, decided("limited", service="labeler")),
-        (READY, decided("limited")),
+        (LOST, decided("limited"), ("web-1",)),
+        (LOST, decided("kept"), ()),
+        (LOST, decided("limited", uid="uid-before"), ()),
+        (LOST, decided("limited", service="labeler"), ()),
+        (READY, decided("limited"), ()),
     ],
 )
-def test_any_other_decision_keeps_no_node_by_the_limit(node: Node, decision: Decided):
+def test_only_a_node_that_the_limit_keeps_waits(node: Node, decision: Decided, waiting: tuple[str, ...]):
     [account] = summarize_accounts((node,), reporting(decision))
-    assert account.waiting == ()
+    assert account.waiting == waiting
 
 
 def test_many_nodes_that_wait_are_counted_and_some_are_named():
