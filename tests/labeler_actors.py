@@ -1,6 +1,6 @@
 """Test actors around the labeler: an API server in memory, and a labeler with its own bus connection."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,12 @@ from tests.in_memory_api import InMemoryEvents, PatchFailed, apply_status_patch
 from tests.in_memory_api import apply_json_patch as apply_json
 from tests.service_flow import make_dependencies
 
+Admit = Callable[[str, str, Any], Awaitable[None]]  # (resource, name, patch); raises to refuse
+
+
+async def _admit_all(_resource: str, _name: str, _patch: Any) -> None:
+    pass
+
 
 class InMemoryNodes(InMemoryEvents):
     """The Nodes and Events of an API server; the labeler's conformance suite also runs on the real one."""
@@ -30,6 +36,7 @@ class InMemoryNodes(InMemoryEvents):
         self.urgent_patches: list[str] = []  # the names of their Nodes, in order
         self.failing: dict[str, KubeError] = {}  # resource -> the error that each write raises
         self.before: Callable[[str], object] = lambda resource: None  # called at the start of each write
+        self.admit: Admit = _admit_all  # called with each patch of a Node, before it is applied
         self._documents: dict[str, dict[str, Any]] = {}
         self._version = 1000
         for node in nodes:
@@ -74,6 +81,7 @@ class InMemoryNodes(InMemoryEvents):
     async def patch_node(
         self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool = False
     ) -> Node:
+        await self.admit("nodes", name, json_patch)
         self._begin("nodes")
         if is_urgent:
             self.urgent_patches.append(name)
@@ -84,6 +92,7 @@ class InMemoryNodes(InMemoryEvents):
             raise FenceFailed(str(error), status=422) from error
 
     async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node:
+        await self.admit("nodes/status", name, strategic_merge)
         self._begin("nodes/status")
         document = self._found(name)
         try:

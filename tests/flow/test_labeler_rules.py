@@ -156,18 +156,16 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     nodes = fleet(40)
     kube = InMemoryNodes(*nodes)
     held, release = asyncio.Event(), asyncio.Event()
-    patch_node = kube.patch_node
 
-    async def patch_when_released(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
+    async def hold(_resource: str, _name: str, _patch: Any) -> None:
         held.set()
         await release.wait()
-        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     async with ruled(flow, kube, mounted) as labeler:
         await joined(flow, nodes)
         await wait_until_rolled_out(labeler)
         before = len(kube.list_patches())
-        kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
+        kube.admit = hold  # an API server that takes its time
         mounted.replace_text(team("red"))
         await asyncio.wait_for(held.wait(), HANG_SECONDS)
         red = labeler._config_reloader.current()
@@ -271,16 +269,14 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
 ):
     nodes = fleet(3)
     kube = InMemoryNodes(*nodes)
-    patch_node = kube.patch_node
 
-    async def refuse_one(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
-        if name == "n1":
+    async def refuse_one(resource: str, name: str, _patch: Any) -> None:
+        if (resource, name) == ("nodes", "n1"):
             raise Invalid("metadata.labels: Invalid value", status=422)
-        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     async with ruled(flow, kube, mounted) as labeler:
         await joined(flow, [nodes[0], nodes[2]])
-        kube.patch_node = refuse_one  # type: ignore[method-assign]  # an admission webhook against one Node
+        kube.admit = refuse_one  # an admission webhook against one Node
         mounted.replace_text(team("red"))
         await flow.enrich(nodes[1], make_facts(node_name="n1", hostname="n1"))
         await wait_until(says(kube, "red", nodes[0], nodes[2]), "the others are written")
@@ -296,17 +292,15 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
 ):
     [node] = fleet(1)
     kube, clock = InMemoryNodes(node), ManualClock()
-    patch_node = kube.patch_node
-    refusals = 0
+    accept, refusals = kube.admit, 0
 
-    async def refuse_apart(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
+    async def refuse_apart(resource: str, _name: str, patch: Any) -> None:
         nonlocal refusals
-        if any(operation.get("value", {}).get("key") == "apart" for operation in added_taints(json_patch)):
+        if resource == "nodes" and "apart" in list_added_taints(patch):
             refusals += 1
             raise Forbidden("admission webhook says no", status=403)
-        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
-    kube.patch_node = refuse_apart  # type: ignore[method-assign]  # an admission webhook
+    kube.admit = refuse_apart
     mounted.replace_text(team("red") + "  taints: {apart: 'yes:NoExecute'}\n")
     facts = make_facts(node_name="n0", hostname="n0")
     async with ruled(flow, kube, mounted, clock=clock) as labeler:
@@ -328,7 +322,7 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
         await wait_until(lambda: refusals > before, "it is tried again")
         assert kube.list_writes().count("nodes/status") == writes, "the condition stays as it is"
         assert not kube.node("n0").is_initialized
-        kube.patch_node = patch_node  # type: ignore[method-assign]
+        kube.admit = accept
         await joined(flow, [kube.node("n0")])
         assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
         await flow.enrich(kube.node("n0"), facts)
@@ -337,8 +331,9 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
         )
 
 
-def added_taints(json_patch: Any) -> list[dict[str, Any]]:
-    return [each for each in json_patch if each["op"] == "add" and each["path"] == "/spec/taints/-"]
+def list_added_taints(json_patch: Any) -> list[str]:
+    added = (each for each in json_patch if each["op"] == "add" and each["path"] == "/spec/taints/-")
+    return [each["value"]["key"] for each in added]
 
 
 async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
@@ -425,15 +420,14 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
     kube = InMemoryNodes(*nodes)
     held = asyncio.Event()
 
-    async def never_answer(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
+    async def hang(_resource: str, _name: str, _patch: Any) -> None:
         held.set()
         await asyncio.Event().wait()
-        raise AssertionError
 
     async with asyncio.timeout(HANG_SECONDS):
         async with ruled(flow, kube, mounted) as labeler:
             await joined(flow, nodes)
             await wait_until_rolled_out(labeler)
-            kube.patch_node = never_answer  # type: ignore[method-assign]  # an API server that hangs
+            kube.admit = hang  # an API server that hangs
             mounted.replace_text(team("red"))
             await held.wait()

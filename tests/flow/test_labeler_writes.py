@@ -1,7 +1,6 @@
 """The labeler plans no echo of its own writes, and writes joining Nodes first."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -148,23 +147,14 @@ class SlowNodes(InMemoryNodes):
     def __init__(self, *nodes: Node) -> None:
         super().__init__(*nodes)
         self.arrived: list[tuple[str, str]] = []  # (resource, name)
+        self.admit = self._arrive
         self._answers = asyncio.Semaphore(0)
 
     def answer(self, writes: int = 1) -> None:
         for _ in range(writes):
             self._answers.release()
 
-    async def patch_node(
-        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool = False
-    ) -> Node:
-        await self._arrive("nodes", name)
-        return await super().patch_node(name, json_patch, is_urgent=is_urgent)
-
-    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node:
-        await self._arrive("nodes/status", name)
-        return await super().patch_node_status(name, strategic_merge)
-
-    async def _arrive(self, resource: str, name: str) -> None:
+    async def _arrive(self, resource: str, name: str, _patch: Any) -> None:
         self.arrived.append((resource, name))
         await self._answers.acquire()
 
