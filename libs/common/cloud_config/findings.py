@@ -45,9 +45,7 @@ class Findings:
 
 def truncate_line(text: str, max_length: int = _SHOWN) -> str:
     """Return the text, or its beginning, in one line, with a space for each unprintable character."""
-    line = text[: max_length + 1]
-    if not line.isprintable():
-        line = "".join(each if each.isprintable() else " " for each in line)
+    line = "".join(each if each.isprintable() else " " for each in text[: max_length + 1])
     return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 

@@ -19,13 +19,10 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
     `provider_id` is the one that the Node will get, "" if it has one or it is unknown. With schemes, a Node
     without a known providerID is not owned yet: it may belong to another controller.
     """
-    if ownership.selector:
-        labels = {**node.labels, NODE_NAME: node.name}
-        judged = match_selector(
-            ownership.selector, labels, subject_name="the Node", not_in_matches_absent=True
-        )
-        if not judged.is_match:
-            return f"ownership.nodeSelector does not select it: {judged.reason}"
+    labels = {**node.labels, NODE_NAME: node.name}
+    judged = match_selector(ownership.selector, labels, subject_name="the Node", not_in_matches_absent=True)
+    if not judged.is_match:
+        return f"ownership.nodeSelector does not select it: {judged.reason}"
     schemes, shown = ownership.provider_id_schemes, node.spec.provider_id or provider_id
     if not schemes:
         return ""

@@ -63,6 +63,15 @@ def test_what_the_reference_reads_only_in_one_letter_case_is_said_to_differ():
     ]
 
 
+def test_sections_that_the_reference_does_not_know_are_said_to_differ_unless_they_are_empty():
+    text = "global: {externalIPs: {discovery: true}}\nipam: {pools: []}\nownership: {controllers: []}\n"
+    assert [finding.format("f") for finding in parse_cloud_config(text, "f").differences] == [
+        f"f, line {line}: {section} is unknown to the reference, which ignores it"
+        for line, section in ((1, "global.externalIPs"), (2, "ipam"), (3, "ownership"))
+    ]
+    assert parse_cloud_config("ipam: {}\nownership: {}\n", "f").differences == ()
+
+
 @pytest.mark.parametrize("text", ["", "\ufeff", "# nothing\n", "~", "---\n", "--- {}\n...\n", "{}"])
 def test_an_empty_file_says_nothing(text: str):
     assert parse_cloud_config(text, "f") == CloudConfig()

@@ -80,10 +80,7 @@ def test_without_a_provider_id_a_node_counts_by_the_one_that_it_will_be_given_an
     assert "'hcloud://1'" in why_not_owned(ours, make_node(), provider_id="hcloud://1")
     assert "no providerID yet" in why_not_owned(ours, make_node())
     assert why_not_selected(ours, make_node(provider_id="hcloud://1")) == ""
-
-
-def test_what_it_has_counts_before_what_it_would_be_given():
-    ours = said("ownership: {providerIDSchemes: [talos]}").default
+    # What it has counts before what it would be given.
     assert why_not_owned(ours, make_node(provider_id="aws://1"), provider_id="talos://metal/1")
 
 
@@ -150,11 +147,6 @@ def test_a_platform_that_is_no_scheme_is_warned_of():
         ),
     ]
     assert config.ownership.default.provider_id_schemes == ("gcp", "hcloud", "alibabacloud")
-
-
-def test_that_the_reference_does_not_know_the_section_is_reported_as_a_difference():
-    (difference,) = parse_cloud_config(FILE, "f").differences
-    assert difference.format("f") == "f, line 2: ownership is unknown to the reference, which ignores it"
 
 
 LABELS = st.dictionaries(st.sampled_from(["team", "zone", "x.y/z"]), st.sampled_from(["a", "b", "1", ""]))

@@ -62,11 +62,6 @@ def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_n
     assert required_resources(config.rules) == frozenset()
 
 
-def test_that_the_reference_does_not_know_the_section_is_reported_as_a_difference():
-    (difference,) = parse_cloud_config(POOLS, "f").differences
-    assert difference.format("f") == "f, line 2: ipam is unknown to the reference, which ignores it"
-
-
 def test_every_mistake_comes_at_once_with_its_line_and_path():
     text = (
         "ipam:\n"
