@@ -7,6 +7,7 @@ import msgspec
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.node import Node
+from libs.common.contract.platforms import parse_scheme
 
 NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label with that name is ignored
 NO_SCHEME: Final = "none"  # in providerIDSchemes: selects providerIDs without a scheme
@@ -32,12 +33,6 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
         return ""
     printable = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     return f"its providerID {printable!r} has none of ownership.providerIDSchemes ({', '.join(schemes)})"
-
-
-def parse_scheme(provider_id: str) -> str:
-    """Return the scheme before "://"; "" if the providerID has none."""
-    scheme, separator, _ = provider_id.partition("://")
-    return scheme if separator else ""
 
 
 def ownership_labels(ownership: Ownership) -> tuple[str, ...]:

@@ -8,12 +8,7 @@ import msgspec
 
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import (
-    OUR_SCHEME,
-    PLATFORMS,
-    PLATFORMS_THAT_IGNORE_CASE,
-    PLATFORMS_WITH_OPTIONAL_SCHEME,
-)
+from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS, parse_scheme
 from libs.common.contract.protected_annotation import has_digest
 from libs.common.contract.timestamp import Timestamp
 from libs.common.json_errors import JSON_ERRORS
@@ -30,9 +25,9 @@ ROUTE_PROVIDERS: Final = ("hcloud", "openstack")  # the clouds of which an accou
 ROUTER_IN_FILE: Final = "openstack"  # the cloud whose credential file may name what has the routes
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]
-_SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)
-_OPTIONAL_SCHEMES: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_WITH_OPTIONAL_SCHEME)
-_AZURE_GROUP: Final = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)/providers/", re.IGNORECASE)
+_SCHEMES_WITHOUT_CASE: Final = {each.scheme for each in PLATFORMS.values() if each.ignores_provider_id_case}
+_OPTIONAL_SCHEMES: Final = {each.scheme for each in PLATFORMS.values() if each.is_scheme_optional}
+_AZURE_GROUP: Final = re.compile(r"(/subscriptions/[^/]+/resourcegroups/)([^/]+)(/providers/)", re.IGNORECASE)
 _MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
 
 # "instance": of another Node of the account. "anchor": the recorded anchor of this Node. "cloud": none was
@@ -80,19 +75,15 @@ def derive_native_provider_id(platform: PlatformMetadata) -> str:
 
     A resource group, which only Azure has, is in lower case.
     """
-    if platform.platform not in PLATFORMS_THAT_IGNORE_CASE:
+    known = PLATFORMS.get(platform.platform)
+    if known is None or not known.ignores_provider_id_case:
         return platform.provider_id
-    found = _AZURE_GROUP.search(platform.provider_id)
-    if found is None:
-        return platform.provider_id
-    start, end = found.span(1)
-    return platform.provider_id[:start] + found.group(1).lower() + platform.provider_id[end:]
+    return _AZURE_GROUP.sub(lambda found: f"{found[1]}{found[2].lower()}{found[3]}", platform.provider_id, 1)
 
 
 def get_provider(provider_id: str) -> str:
     """Return the cloud that this providerID names; "" if it is none of CLOUD_PROVIDERS."""
-    scheme, separator, _ = provider_id.partition("://")
-    return _PROVIDER_OF.get(scheme, "") if separator else ""
+    return _PROVIDER_OF.get(parse_scheme(provider_id), "")
 
 
 def is_same_instance(one: str, other: str) -> bool:

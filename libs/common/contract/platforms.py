@@ -13,6 +13,12 @@ OUR_SCHEME: Final = "talos"  # written to existing Nodes, immutable: a new schem
 _NUMBER, _UUID = "{number}", "{uuid}"
 
 
+def parse_scheme(provider_id: str) -> str:
+    """Return the scheme before "://"; "" if the providerID has none."""
+    scheme, separator, _ = provider_id.partition("://")
+    return scheme if separator else ""
+
+
 class PlatformExample(msgspec.Struct, frozen=True):
     """A machine of the platform, for samples and simulated machines.
 
@@ -37,7 +43,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     # As Talos reports it, with the placeholders of PlatformExample. "" = none, "{provider-id}" = the user's
     # choice.
     provider_id: str = ""
-    # Controllers of the platform write it in other upper and lower case than Talos.
+    # Controllers of the platform write it in other upper and lower case than Talos: providerIDs that differ
+    # only in it name the same machine.
     ignores_provider_id_case: bool = False
     # Controllers of the platform also write and accept the ID without its scheme.
     is_scheme_optional: bool = False
@@ -51,11 +58,9 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scheme(self) -> str:
-        """Return the part before "://" in the providerIDs of its Nodes; "" if they have no scheme."""
-        if not self.provider_id or self.provider_id == CONFIGURED_PROVIDER_ID:
-            return OUR_SCHEME
-        scheme, separator, _ = self.provider_id.partition("://")
-        return scheme if separator else ""
+        """Return the scheme in the providerIDs of its Nodes; "" if they have none."""
+        is_known = self.provider_id and self.provider_id != CONFIGURED_PROVIDER_ID
+        return parse_scheme(self.provider_id) if is_known else OUR_SCHEME
 
 
 CONFIGURED_PROVIDER_ID: Final = "{provider-id}"
@@ -211,13 +216,6 @@ PLATFORMS_WITH_PROVIDER_ID: Final = frozenset(
 )
 PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES: Final = frozenset(
     name for name, each in PLATFORMS.items() if each.public_addresses == "links"
-)
-# On these platforms, providerIDs that differ only in upper and lower case name the same machine.
-PLATFORMS_THAT_IGNORE_CASE: Final = frozenset(
-    name for name, each in PLATFORMS.items() if each.ignores_provider_id_case
-)
-PLATFORMS_WITH_OPTIONAL_SCHEME: Final = frozenset(
-    name for name, each in PLATFORMS.items() if each.is_scheme_optional
 )
 # providerID schemes of the table; Nodes with them belong to the controllers of these platforms.
 NATIVE_SCHEMES: Final = frozenset(each.scheme for each in PLATFORMS.values()) - {OUR_SCHEME, ""}

@@ -44,6 +44,11 @@ class SigningRequestStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     certificate: str = ""
     issued: bool = False
 
+    @property
+    def is_issued(self) -> bool:
+        """Whether the signer has issued the certificate."""
+        return self.issued or bool(self.certificate)
+
 
 class SigningRequest(ApiObject, frozen=True, kw_only=True):
     """A CertificateSigningRequest as the API server encodes it in a list or a watch event."""
@@ -71,20 +76,13 @@ class SigningRequest(ApiObject, frozen=True, kw_only=True):
     @property
     def is_pending(self) -> bool:
         """Whether the request has not been decided yet."""
-        status = self.status
-        if status.issued or status.certificate:
-            return False
-        return not status.conditions or not any(c.type in _FINAL for c in status.conditions)
+        return not self.status.is_issued and not any(c.type in _FINAL for c in self.status.conditions)
 
     @property
     def is_awaiting_certificate(self) -> bool:
         """Whether the request is approved, and the signer has not answered yet."""
-        issued = self.status.issued or bool(self.status.certificate)
-        return (
-            self.find_condition("Approved") is not None
-            and not issued
-            and self.find_condition("Failed") is None
-        )
+        is_approved = self.find_condition("Approved") is not None
+        return is_approved and not self.status.is_issued and self.find_condition("Failed") is None
 
     def find_condition(self, kind: str) -> SigningRequestCondition | None:
         """Return the condition of that type, None if it is absent."""
@@ -103,7 +101,5 @@ def trim_signing_request(request: SigningRequest) -> SigningRequest:
         spec=msgspec.structs.replace(
             request.spec, request=request.spec.request if len(request.spec.request) <= REQUEST_LIMIT else b""
         ),
-        status=msgspec.structs.replace(
-            status, certificate="", issued=status.issued or bool(status.certificate)
-        ),
+        status=msgspec.structs.replace(status, certificate="", issued=status.is_issued),
     )

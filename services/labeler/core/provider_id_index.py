@@ -8,13 +8,12 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.instances import make_instance_key
 from libs.common.contract.ip_addresses import list_node_ips, parse_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import OUR_SCHEME
+from libs.common.contract.platforms import OUR_SCHEME, parse_scheme
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time

@@ -6,12 +6,17 @@ from typing import Final
 from libs.common.bus.protocol import UnreadablePayload
 from libs.common.cloud_config.file_keys import SCHEME
 from libs.common.cloud_config.model import Ownership
-from libs.common.cloud_config.ownership import NO_SCHEME, parse_scheme, why_not_owned, why_not_selected
+from libs.common.cloud_config.ownership import NO_SCHEME, why_not_owned, why_not_selected
 from libs.common.contract.events import Event, NodeEnriched, NodeUnreachable
 from libs.common.contract.instances import derive_native_provider_id
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import NATIVE_SCHEMES, OUR_SCHEME, PLATFORMS_WITHOUT_PROVIDER_ID
+from libs.common.contract.platforms import (
+    NATIVE_SCHEMES,
+    OUR_SCHEME,
+    PLATFORMS_WITHOUT_PROVIDER_ID,
+    parse_scheme,
+)
 from services.labeler.core.blocker import Notice
 from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.labeler.core.plan.plan import ClusterConfig, NotOurs

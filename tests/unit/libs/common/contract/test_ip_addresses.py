@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.render.facts_file import load_samples
-from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.ip_addresses import (
     canonical_ip,
     format_ip,
@@ -24,6 +23,7 @@ from libs.common.contract.platforms import (
     PLATFORMS,
     PLATFORMS_WITH_PROVIDER_ID,
     PLATFORMS_WITHOUT_PROVIDER_ID,
+    parse_scheme,
 )
 from libs.common.contract.pod_cidrs import PodCidrIndex
 from libs.testbed.machine_facts import make_machine
