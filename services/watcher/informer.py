@@ -1,22 +1,23 @@
-"""Keeps a store up to date with the API server, and has the changed objects published."""
+"""Keeps what the API server has up to date in this process, and has the changed objects published."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Generic, NoReturn, Protocol
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import parse_resource_version
 from libs.common.contract.services import WATCHER
 from libs.common.contract.subjects import ROOT
-from libs.common.kube.errors import Forbidden, KubeError
-from libs.common.kube.objects import Item, UnreadableObject
+from libs.common.kube.errors import Forbidden, KubeError, NotFound
+from libs.common.kube.objects import SERVICE_CIDRS, Item, ServiceCidr, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
 from libs.common.service.service import run_together
 from services.watcher.core.kinds import ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.observation_publisher import ObservationPublisher
+from services.watcher.resync_requests import ResyncRequests
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Informer(Generic[ObjectT]):
         """Return why objects of this kind may be missing in the stream, in words for /readyz."""
         problems = self._source.problems()
         if problems and isinstance(self._last_error, Forbidden):
-            problems = (*problems, describe_missing_rule(self._kind.resource))
+            problems = (*problems, _describe_missing_rule(self._kind.resource))
         return (*problems, *self.publisher.problems())
 
     async def run(self) -> None:
@@ -158,12 +159,88 @@ class Informer(Generic[ObjectT]):
 
     def _on_error(self, error: Exception) -> None:
         self._last_error = error
-        metrics.WATCH_RESTARTS.labels(self._kind.resource, type(error).__name__.lstrip("_")).inc()
-        log.warning("watch restarted", extra={"resource": self._kind.resource, "error": str(error)})
+        _report_restart(self._kind.resource, error)
         self.publisher.requests.wake()
 
 
-def describe_missing_rule(plural: str) -> str:
+class ServiceCidrInformer:
+    """Lists and watches ServiceCIDRs during one leadership term; each snapshot has their ranges."""
+
+    def __init__(self, source: ObjectSourceFactory[ServiceCidr], requests: ResyncRequests) -> None:
+        self._source = source(self._on_unreadable, self._on_error)
+        self._requests = requests
+        self._ranges: Mapping[str, tuple[str, ...]] | None = None  # by name; None before the first list
+        self._unreadable: frozenset[str] = frozenset()
+        self._last_error: Exception | None = None
+
+    @property
+    def cidrs(self) -> tuple[str, ...] | None:
+        """The ranges of all objects, terminating ones included; None while any of them may be missing."""
+        if self._ranges is None or self._unreadable:
+            return None
+        return tuple(sorted({cidr for cidrs in self._ranges.values() for cidr in cidrs}))
+
+    @property
+    def is_sync_pending(self) -> bool:
+        """Whether the first list is still expected: it has neither arrived nor failed."""
+        return self._ranges is None and self._last_error is None
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why the ranges may be unknown or out of date, in words for /readyz."""
+        unreadable = tuple(f"ServiceCIDR {name} cannot be decoded" for name in sorted(self._unreadable))
+        if isinstance(self._last_error, NotFound):
+            return unreadable
+        problems = (*self._source.problems(), *unreadable)
+        missing = isinstance(self._last_error, Forbidden) and bool(problems)
+        return (*problems, _describe_missing_rule(SERVICE_CIDRS.plural)) if missing else problems
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled."""
+        await self._source.run(self._on_watch_event)
+
+    async def _on_watch_event(self, event: WatchEvent[ServiceCidr]) -> None:
+        self._last_error = None
+        known = self._ranges or {}
+        match event:
+            case ListSnapshot(items=items, unreadable=unreadable):
+                self._ranges = {item.name: item.spec.cidrs for item in items}
+                self._unreadable = frozenset(unreadable)
+            case Changed(item=item):
+                self._ranges = {**known, item.name: item.spec.cidrs}
+                self._unreadable -= {item.name}
+            case Deleted(item=item):
+                self._ranges = {name: cidrs for name, cidrs in known.items() if name != item.name}
+                self._unreadable -= {item.name}
+        self._requests.wake()
+
+    def _on_unreadable(self, unreadable: UnreadableObject) -> None:
+        log.error(
+            "object skipped: cannot be decoded",
+            extra={"servicecidr": unreadable.name, "reason": unreadable.reason},
+        )
+        self._unreadable |= {unreadable.name}
+        self._requests.wake()
+
+    def _on_error(self, error: Exception) -> None:
+        """Record a failure. It changes no known ranges: only an API server without this API has none."""
+        is_new = type(error) is not type(self._last_error)
+        self._last_error = error
+        if isinstance(error, NotFound):
+            if self._ranges is None:
+                self._ranges = {}
+                log.info("ServiceCIDRs not served by this API server", extra={"error": str(error)})
+        else:
+            _report_restart(SERVICE_CIDRS.plural, error, is_logged=is_new)
+        self._requests.wake()
+
+
+def _report_restart(resource: str, error: Exception, *, is_logged: bool = True) -> None:
+    metrics.WATCH_RESTARTS.labels(resource, type(error).__name__.lstrip("_")).inc()
+    if is_logged:
+        log.warning("watch restarted", extra={"resource": resource, "error": str(error)})
+
+
+def _describe_missing_rule(plural: str) -> str:
     """Describe the missing RBAC rule, for a new version that runs with an old ClusterRole."""
     right = next(right for right in WATCHER.policy_rules if right.resource == plural)
     verbs = ", ".join(right.verbs)

@@ -20,10 +20,9 @@ from libs.common.service.service import Dependencies
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.publish_decision import FencingToken, estimate_stream_bytes
 from services.watcher.core.published_state import PublishedState
-from services.watcher.informer import Informer
+from services.watcher.informer import Informer, ServiceCidrInformer
 from services.watcher.leader_publisher import LeaderPublisher
 from services.watcher.resync_requests import ResyncRequests
-from services.watcher.service_cidr_informer import ServiceCidrInformer
 
 log = logging.getLogger(__name__)
 

@@ -29,12 +29,11 @@ from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.published_state import PublishedState
 from services.watcher.core.stall_detector import select_expected_durables
 from services.watcher.core.store import Store
-from services.watcher.informer import Informer, ObjectSourceFactory
+from services.watcher.informer import Informer, ObjectSourceFactory, ServiceCidrInformer
 from services.watcher.leader_publisher import LeaderPublisher
 from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.resync import Resync
 from services.watcher.resync_requests import ResyncRequests
-from services.watcher.service_cidr_informer import ServiceCidrInformer
 from services.watcher.settings import WatcherSettings
 from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
 

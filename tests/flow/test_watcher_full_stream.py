@@ -1,20 +1,18 @@
 """The watcher and a stream that others fill, on a real nats-server."""
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import Bus, BusError, StreamFull, StreamStats
-from libs.common.contract.events import Event, Leading
+from libs.common.bus.protocol import Bus, BusError, StreamFull
+from libs.common.contract.events import Leading
 from libs.common.contract.subjects import LEADING
 from libs.testbed.nats_server import NatsServer
+from services.watcher.leader_publisher import LeaderPublisher
 from tests.builders import make_node
 from tests.bus_actors import make_event, run_during, wait_until
 from tests.flow_actors import PATIENT_TIMING
@@ -113,63 +111,9 @@ async def test_what_fills_the_stream_makes_it_grow_so_that_a_new_node_is_publish
         await filler.publish(make_event("one-more", uid="u" * REQUEST_BYTES))
 
 
-async def test_a_new_leader_never_makes_the_stream_smaller_than_what_it_holds(server: Server):
-    connect = await server(256 * MEBIBYTE)
-    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(make_node())
-    async with run_during(make_watcher(bus, script.source, identity="a").run()):
-        await wait_until(lambda: leader_is(bus, "a"))
-    await bus.provision((), max_bytes=127 * MEBIBYTE)
-    for i in range(400):
-        await filler.publish(make_event(f"csr-{i}", uid="u" * REQUEST_BYTES))
-    async with run_during(make_watcher(bus, script.source, identity="b").run()):
-        await wait_until(lambda: leader_is(bus, "b"))
-        looked = await bus.stats()
-    assert looked.max_bytes > 1.5 * looked.bytes
-
-
-class FullClusterBus(MemoryBus):
-    """Refuses every Leading outside the headroom, as a full stream on a cluster does."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryServer())
-        self.used_bytes = 0
-        self.published_in_headroom = 0
-        self._open = False
-
-    async def publish(self, event: Event, **options: Any) -> int:
-        if isinstance(event, Leading) and not self._open:
-            raise StreamFull("maximum bytes exceeded")
-        return await super().publish(event, **options)
-
-    async def stats(self) -> StreamStats:
-        looked = await super().stats()
-        return msgspec.structs.replace(looked, bytes=1, max_bytes=1)
-
-    @asynccontextmanager
-    async def headroom(self, event: Event) -> AsyncIterator[int]:
-        self._open = True
-        try:
-            yield self.used_bytes
-        finally:
-            self._open = False
-        self.published_in_headroom += 1
-
-
-async def test_the_used_part_of_the_headroom_is_logged_once_per_change(caplog: pytest.LogCaptureFixture):
-    bus, script = FullClusterBus(), ScriptedNodes(make_node())
-
-    async def renewals(count: int) -> None:
-        until = bus.published_in_headroom + count
-        await wait_until(lambda: bus.published_in_headroom >= until, "the leader goes on being heard")
-
-    def logged() -> list[int]:
-        full = "stream full, publishing into its headroom"
-        return [record.__dict__["used_percent"] for record in caplog.records if record.message == full]
-
-    with caplog.at_level(logging.WARNING):
-        async with run_during(make_watcher(bus, script.source).run()):
-            await renewals(3)
-            assert logged() == [0]
-            bus.used_bytes = MEBIBYTE // 2
-            await renewals(3)
-    assert logged() == [0, 50]
+def test_the_used_part_of_the_headroom_is_logged_once_per_change(caplog: pytest.LogCaptureFixture):
+    parts: Any = dict.fromkeys(("bus", "publisher", "epoch", "requests"))
+    publisher = LeaderPublisher(**parts, heartbeat_ttl_seconds=10.0)
+    for used_bytes in (0, 0, 1, MEBIBYTE // 2, MEBIBYTE // 2):
+        publisher._report_headroom(used_bytes)
+    assert [record.__dict__["used_percent"] for record in caplog.records] == [0, 50]

@@ -9,8 +9,8 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from libs.common.kube.objects import ServiceCidr, UnreadableObject
 from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot
+from services.watcher.informer import ServiceCidrInformer
 from services.watcher.resync_requests import ResyncRequests
-from services.watcher.service_cidr_informer import ServiceCidrInformer
 from tests.bus_actors import run_during, wait_until
 from tests.watcher_actors import (
     ScriptedKind,

@@ -33,7 +33,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     rank: ClaimRank
-    is_unreachable: bool = False  # the machine does not answer now
     was_answered: bool = False  # addresses only: the machine answered there in its last response
     first_shown: FirstShown = FirstShown()  # addresses only: when the flow first showed the claim
 
@@ -212,7 +211,6 @@ def _derive_address_claims(sources: _ClaimSources) -> _ClaimsByKey:
         ip: Claim(
             node=sources.node,
             rank=rank,
-            is_unreachable=sources.is_unreachable,
             was_answered=sources.is_unreachable and ip in answered,
             first_shown=sources.history.get(ip),
         )
@@ -221,14 +219,14 @@ def _derive_address_claims(sources: _ClaimSources) -> _ClaimsByKey:
 
 
 def _derive_name_claims(sources: _ClaimSources) -> _ClaimsByKey:
-    name, facts, is_unreachable = sources.node, sources.facts, sources.is_unreachable
+    name, facts = sources.node, sources.facts
     by_object = ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
     ranks = dict.fromkeys(_iterate_object_names(sources.addresses), by_object)
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_names(facts), ClaimRank.ATTESTED))
-    answers = facts is not None and facts.node_name == name and not is_unreachable
+    answers = facts is not None and facts.node_name == name and not sources.is_unreachable
     ranks[name.lower()] = ClaimRank.ANSWERED_NODE_NAME if answers else ClaimRank.NODE_NAME
-    return {dns: Claim(node=name, rank=rank, is_unreachable=is_unreachable) for dns, rank in ranks.items()}
+    return {dns: Claim(node=name, rank=rank) for dns, rank in ranks.items()}
 
 
 def parse_provided_ips(provided_node_ip: str) -> frozenset[str]:

@@ -68,11 +68,9 @@ def test_what_is_known_of_a_silent_machine_stays_and_so_does_where_it_answered()
         node, unreachable(node, facts_of("a", "10.0.0.1/24", "10.0.0.2/24", node_ip="10.0.0.1"))
     )
     assert claims.find_by_address("10.0.0.1") == (
-        Claim(node="a", rank=ClaimRank.ATTESTED, is_unreachable=True, was_answered=True),
+        Claim(node="a", rank=ClaimRank.ATTESTED, was_answered=True),
     )
-    assert claims.find_by_address("10.0.0.2") == (
-        Claim(node="a", rank=ClaimRank.ATTESTED, is_unreachable=True),
-    )
+    assert claims.find_by_address("10.0.0.2") == (Claim(node="a", rank=ClaimRank.ATTESTED),)
     facts = msgspec.structs.replace(facts_of("a", node_ip="10.0.0.1"), answering_addresses=("fd00::1",))
     [second] = claims_of(node, unreachable(node, facts)).find_by_address("fd00::1")
     assert second.was_answered, "it answered at its second node IP, too"
