@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from libs.common.bus.delivery import backoff_seconds
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.decision import ApiEndpoint
@@ -25,17 +26,11 @@ _MAX_IDENTITIES: Final = 32  # a cluster has up to seven API servers, which rene
 _NOT_READ: Final = "the certificate of the API server has not been read yet"
 
 
-class ServerIdentityReader(Protocol):
-    """The call that the watcher needs; implemented by `libs.common.kube.api.KubeApi`."""
-
-    async def fetch_server_identity(self) -> ServerIdentity: ...
-
-
 @dataclass(eq=False)
 class ApiEndpointWatcher:
     """Keeps the identities of the API servers. A failed handshake keeps the known identities."""
 
-    kube: ServerIdentityReader
+    kube: KubeApi
     _: KW_ONLY
     on_change: Callable[[], None]  # called when the set of known identities changes
     clock: Callable[[], float]  # monotonic, in seconds

@@ -2,12 +2,13 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
+from libs.common.kube.api import KubeApi
 from libs.common.observability import metrics
 from services.csr.core.decision import Approve, Deny
 
@@ -16,18 +17,10 @@ ActionT = TypeVar("ActionT")
 MAX_CONCURRENT_WRITES: Final = 16  # Nodes need connections too if the labeler runs in the same process
 
 
-class ApprovalClient(Protocol):
-    """The calls that csr makes; implemented by `libs.common.kube.api.KubeApi`."""
-
-    async def patch_signing_request_approval(
-        self, name: str, json_patch: Sequence[dict[str, Any]], /
-    ) -> None: ...
-
-
 class ApprovalWriter:
     """Writes conditions; in observe-only mode, nothing."""
 
-    def __init__(self, kube: ApprovalClient, *, observe_only: bool) -> None:
+    def __init__(self, kube: KubeApi, *, observe_only: bool) -> None:
         self._kube = kube
         self._observe_only = observe_only
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)

@@ -62,8 +62,7 @@ class Kubernetes(Protocol):
 
 class _NodeList(msgspec.Struct, frozen=True):
     began: float
-    pod_cidrs_by_uid: Mapping[str, tuple[str, ...]]
-    names_by_uid: Mapping[str, str]
+    by_uid: Mapping[str, PresentNode]
 
 
 @dataclass(eq=False)
@@ -159,11 +158,7 @@ class Allocator:
         began = self.clock()
         nodes = [node async for page in self.kube.list_nodes() for node in page.items]
         present = {node.uid: self._make_present_node(node) for node in nodes}
-        self._node_list = _NodeList(
-            began,
-            {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs},
-            {uid: node.name for uid, node in present.items()},
-        )
+        self._node_list = _NodeList(began, present)
         return present
 
     def _make_present_node(self, node: Node) -> PresentNode:
@@ -179,20 +174,23 @@ class Allocator:
         if self._node_list is None:
             return True
         is_old = self.clock() - self._node_list.began >= _LIST_INTERVAL_SECONDS
-        return is_old and any(request.uid in self._node_list.pod_cidrs_by_uid for request in requests)
+        found = (self._node_list.by_uid.get(request.uid) for request in requests)
+        return is_old and any(node is not None and node.pod_cidrs for node in found)
 
     def _plan(
         self, requests: Sequence[AllocationRequest], exclusions: Exclusions, closed_pages: Mapping[str, str]
     ) -> AllocationPlan:
-        listed = self._node_list
-        assert listed is not None, "the Nodes are listed before each plan"
+        assert self._node_list is not None, "the Nodes are listed before each plan"
+        listed = self._node_list.by_uid
+        with_pod_cidrs = {uid: node.pod_cidrs for uid, node in listed.items() if node.pod_cidrs}
+        names = {uid: node.name for uid, node in listed.items()}
         return plan_claims(
             self.pages.by_range,
             requests,
             msgspec.structs.replace(
                 exclusions,
-                pod_cidrs_by_uid=_combine(exclusions.pod_cidrs_by_uid, listed.pod_cidrs_by_uid),
-                node_names_by_uid={**listed.names_by_uid, **exclusions.node_names_by_uid},
+                pod_cidrs_by_uid=_combine(exclusions.pod_cidrs_by_uid, with_pod_cidrs),
+                node_names_by_uid={**names, **exclusions.node_names_by_uid},
             ),
             closed_pages={**closed_pages, **self.pages.explain_closed()},
             cursors=self._cursors,

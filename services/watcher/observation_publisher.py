@@ -13,7 +13,7 @@ from libs.common.bus.protocol import BusError, NoStream, StreamFull
 from libs.common.contract.events import EventError
 from libs.common.contract.subjects import ROOT, subject_of
 from libs.common.observability import metrics, telemetry
-from libs.common.observability.trace_attributes import Attributes, event_attributes
+from libs.common.observability.trace_attributes import event_attributes
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 from services.watcher.core.publish_decision import (
     CHANGED_REASON,
@@ -221,9 +221,10 @@ class ObservationPublisher(Generic[ObjectT]):
     async def _publish(self, name: str, event: ObservedEvent, reason: str) -> bool:
         clock = asyncio.get_running_loop().time
         began = clock()
-        with telemetry.span(
-            "watch event", links=self._take_trace_links(name), attributes=self._span_attributes(event)
-        ) as span:
+        previous = self._traces.pop(name, None)
+        links = (previous,) if previous else ()
+        attributes = event_attributes(event) if telemetry.tracing_is_on() else {}
+        with telemetry.span("watch event", links=links, attributes=attributes) as span:
             span.set({"talosccm.reason": reason})
             outcome = await self._send(name, event)
             span.set({"talosccm.outcome": outcome.value})
@@ -255,15 +256,6 @@ class ObservationPublisher(Generic[ObjectT]):
             if len(self._traces) > MAX_SUBJECTS:
                 del self._traces[next(iter(self._traces))]
         return outcome
-
-    def _take_trace_links(self, name: str) -> tuple[Mapping[str, str], ...]:
-        """Return the trace of the previous message of that name, which the new span links to."""
-        headers = self._traces.pop(name, None)
-        return (headers,) if headers else ()
-
-    @staticmethod
-    def _span_attributes(event: ObservedEvent) -> Attributes:
-        return event_attributes(event) if telemetry.tracing_is_on() else {}
 
     def _schedule_retry(self, name: str, error: Exception) -> None:
         delay = backoff_seconds(self._queue.count_failure(name), self.jitter())

@@ -233,12 +233,8 @@ class Resync:
         log.info("resync complete", extra=fields)
 
     def _is_current(self, current: ResyncRound) -> bool:
-        is_same_token = current.token == self.epoch.token
-        return (
-            is_same_token
-            and self.epoch.is_current
-            and current.follow_generation == self.published.follow_generation
-        )
+        is_followed = current.follow_generation == self.published.follow_generation
+        return is_followed and self.epoch.is_current and current.token == self.epoch.token
 
     def _needs_work(self) -> bool:
         return (

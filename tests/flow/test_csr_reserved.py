@@ -1,6 +1,7 @@
 """What belongs to Services and to the API server is certified to no kubelet, known or not known yet."""
 
 import random
+from typing import Any
 
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.kube.errors import Unreachable
@@ -83,7 +84,7 @@ async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certif
         assert not csr.problems()
 
 
-def watching(kube: InMemoryRequests, clock: ManualClock, changes: list[str]) -> ApiEndpointWatcher:
+def watching(kube: Any, clock: ManualClock, changes: list[str]) -> ApiEndpointWatcher:
     return ApiEndpointWatcher(
         kube, on_change=lambda: changes.append("changed"), clock=clock, random=random.Random(1)
     )

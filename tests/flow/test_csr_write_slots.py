@@ -4,18 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import AddressStatus
-from libs.common.contract.signing_request import SigningRequestCondition, SigningRequestStatus
 from libs.common.observability import metrics
 from services.csr.approval_writer import MAX_CONCURRENT_WRITES
 from services.csr.service import CsrService
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
-from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 
 HONEST = make_facts()
@@ -25,10 +22,9 @@ MINE = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 class Queue:
     """A csr whose write slots are all taken, and csr-1, which is judged valid and waits for a slot."""
 
-    def __init__(self, flow: CsrServiceFlow, csr: CsrService, clock: ManualClock) -> None:
+    def __init__(self, flow: CsrServiceFlow, csr: CsrService) -> None:
         self.flow = flow
         self.csr = csr
-        self.clock = clock
         self._free = asyncio.Event()
 
     async def fill(self) -> None:
@@ -57,22 +53,14 @@ class Queue:
     def free(self) -> None:
         self._free.set()
 
-    @property
-    def was_written(self) -> bool:
-        return "csr-1" in self.flow.kube.patched
-
 
 @pytest.fixture
 async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
-    clock = ManualClock()
     file = parse_cloud_config(
         "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: NotIn, values: [b]}]}]}", "f"
     )
-    async with (
-        CsrServiceFlow.open("memory", tmp_path) as flow,
-        flow.run_csr(clock=clock, file=file) as csr,
-    ):
-        queue = Queue(flow, csr, clock)
+    async with CsrServiceFlow.open("memory", tmp_path) as flow, flow.run_csr(file=file) as csr:
+        queue = Queue(flow, csr)
         await queue.fill()
         yield queue
         queue.free()
@@ -119,34 +107,3 @@ async def test_a_request_is_written_by_the_verdict_of_the_moment_at_which_a_slot
     written = {"denied": "Denied", "approved": "Approved"}.get(outcome, "")
     assert queue.flow.kube.get_decision("csr-1") == written
     assert queue.flow.kube.patched.count("csr-1") == bool(written)
-
-
-@pytest.mark.parametrize("lost", ["leader", "stream"])
-async def test_no_request_is_written_that_lost_leader_or_stream_while_it_waited_for_a_slot(
-    queue: Queue, lost: str
-):
-    if lost == "leader":
-        queue.clock.advance(11)
-    else:
-        queue.csr._flow.cache.mark_disconnected("cut off")
-    queue.free()
-    busy = [f"csr-busy-{number}" for number in range(MAX_CONCURRENT_WRITES)]
-    await wait_until(lambda: all(map(queue.flow.kube.get_decision, busy)), "the slots are free")
-    in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
-    await wait_until(lambda: in_flight._value.get() == 0, "csr-1 was handed back")
-    assert not queue.was_written
-    if lost == "leader":
-        assert any("no leader" in problem for problem in queue.csr.problems())
-        await queue.flow.publish_leading()
-        await queue.flow.wait_for_decision("csr-1", "approved")
-
-
-async def test_a_request_that_somebody_decided_while_it_waited_for_a_slot_is_left_alone(queue: Queue):
-    by_hand = SigningRequestCondition(type="Approved", reason="Kubectl", message="by hand")
-    status = SigningRequestStatus(conditions=(by_hand,))
-    await queue.flow.observe_request(msgspec.structs.replace(make_serving_request(), status=status))
-    await queue.heard()
-    queue.free()
-    in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
-    await wait_until(lambda: in_flight._value.get() == 0, "all is handled")
-    assert not queue.was_written

@@ -99,16 +99,20 @@ class FlowState:
                 self.claims.upsert_node(node)
                 return self._on_node_changed(node.name)
             case events.NodeGone(name=name):
-                return self._on_node_gone(name)
+                self.claims.remove_node(name)
+                self.waiting.end_wait_of(name)
+                return self._on_node_changed(name)
             case events.NodeEnriched(node=node) | events.NodeUnreachable(node=node):
                 self.claims.upsert_report(event)
                 return self._on_node_changed(node.name)
             case events.EnrichedNodeGone(name=name):
-                return self._on_report_gone(name)
+                self.claims.remove_report(name)
+                return self._on_node_changed(name)
             case events.CsrObserved(request=request):
                 return self._on_request_observed(request)
             case events.CsrGone(name=name):
-                return self._on_request_gone(name)
+                self.waiting.remove(name)
+                return _list_name(self.requests.remove(name))
         return ()
 
     def forget_networks(self) -> Sequence[str]:
@@ -140,15 +144,6 @@ class FlowState:
             names.extend(_list_name(self.requests.find_newest(node)))
         return names
 
-    def _on_node_gone(self, name: str) -> Sequence[str]:
-        self.claims.remove_node(name)
-        self.waiting.end_wait_of(name)
-        return self._on_node_changed(name)
-
-    def _on_report_gone(self, name: str) -> Sequence[str]:
-        self.claims.remove_report(name)
-        return self._on_node_changed(name)
-
     def _on_request_observed(self, request: SigningRequest) -> Sequence[str]:
         was_pending = request.name in self.requests.by_name
         superseded = self.requests.upsert(request)
@@ -158,11 +153,6 @@ class FlowState:
                 # After any decision, by csr or a person, a later wait of the requester starts from zero.
                 self.waiting.end_wait_of(request.node_name)
         return _list_name(superseded)
-
-    def _on_request_gone(self, name: str) -> Sequence[str]:
-        next_request = self.requests.remove(name)
-        self.waiting.remove(name)
-        return _list_name(next_request)
 
 
 def _list_name(name: str | None) -> Sequence[str]:

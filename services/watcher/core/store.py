@@ -15,21 +15,20 @@ _Entry = tuple[datetime, str]
 
 
 class BoundedQueues:
-    """Keeps names in queues, ordered by the creation time of their objects, then by name."""
+    """Keeps names in bounded queues, ordered by the creation time of their objects, then by name."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._entries: dict[str, list[_Entry]] = {}
 
     def add(self, queue: str, metadata: ObjectMeta) -> str | None:
         """Add an object; return the name evicted for it: None, the oldest one or its own."""
         entries = self._entries.setdefault(queue, [])
         insort(entries, _make_entry(metadata))
-        return entries.pop(0)[1] if len(entries) > self._limit else None
+        return entries.pop(0)[1] if len(entries) > MAX_PENDING_PER_REQUESTER else None
 
     def is_full(self, queue: str) -> bool:
         """Whether one more entry evicts the oldest."""
-        return len(self._entries.get(queue, ())) >= self._limit
+        return len(self._entries.get(queue, ())) >= MAX_PENDING_PER_REQUESTER
 
     def remove(self, queue: str, metadata: ObjectMeta) -> None:
         """Remove an object that no longer waits."""
@@ -49,7 +48,7 @@ class Store(Generic[ObjectT]):
     def __init__(self, kind: Kind[ObjectT]) -> None:
         self._kind = kind
         self._objects: dict[str, ObjectT] = {}
-        self._queues = BoundedQueues(MAX_PENDING_PER_REQUESTER)
+        self._queues = BoundedQueues()
         self._unreadable: set[str] = set()
         self._last_resource_version = 0
         self._has_synced = False
@@ -98,7 +97,7 @@ class Store(Generic[ObjectT]):
     ) -> set[str]:
         """Replace the contents with a list; return the changed names, including those of missing objects."""
         before = self._objects
-        self._objects, self._queues = {}, BoundedQueues(MAX_PENDING_PER_REQUESTER)
+        self._objects, self._queues = {}, BoundedQueues()
         self.extend(objects)
         self._unreadable = set(unreadable)
         self._has_synced = True

@@ -230,13 +230,11 @@ async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_i
             patched.append(name)
             await going.wait()
 
-        async def create_event(self, event: object, *, now: object) -> bool:
-            return True
-
     def fail_if_evaluated() -> Approve | SkipRequest:
         raise AssertionError("a slot was free, so the action was of this moment")
 
-    api = ApprovalWriter(Slow(), observe_only=False)
+    slow: Any = Slow()
+    api = ApprovalWriter(slow, observe_only=False)
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(MAX_CONCURRENT_WRITES):
