@@ -100,14 +100,12 @@ class InMemoryRequests(InMemoryEvents):
         assert len(conditions) <= 1
         return conditions[0].type if conditions else ""
 
-    # ---- watch_endpoint.Kubernetes
+    # ---- requests of csr
 
     async def fetch_server_identity(self) -> ServerIdentity:
         if isinstance(self.identity, KubeError):
             raise self.identity
         return self.identity
-
-    # ---- approvals_api.Kubernetes
 
     async def patch_signing_request_approval(
         self, name: str, json_patch: Sequence[dict[str, Any]], /

@@ -83,7 +83,7 @@ class InMemoryCluster(InMemoryEvents):
         if error is not None:
             raise error
 
-    # ---- allocator.Kubernetes
+    # ---- requests of ipam
 
     async def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]

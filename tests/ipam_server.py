@@ -158,7 +158,7 @@ class IpamServer:
 
 
 class CallRecordingApi:
-    """`allocator.Kubernetes`, whose every request is a `PendingCall`."""
+    """The requests of `Allocator`, each of which is a `PendingCall`."""
 
     def __init__(self, server: IpamServer):
         self._server = server

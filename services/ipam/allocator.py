@@ -6,10 +6,10 @@ So this needs no leader. It also need not know whether an error occurred before 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -17,9 +17,8 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges, build_node_patch
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Conflict, KubeError, NotFound
-from libs.common.kube.objects import ConfigMap
-from libs.common.kube.objects import Page as ListPage
 from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
@@ -45,21 +44,6 @@ _MAX_CONCURRENT_PATCHES: Final = 16  # the labeler needs connections too if it r
 _MAX_ATTEMPTS: Final = 8  # each failed one means that another replica wrote a page between a read and a write
 
 
-class Kubernetes(Protocol):
-    """The quorum reads and the writes of ipam; implemented by `libs.common.kube.api.KubeApi`.
-
-    After a KubeError, a write may still have happened.
-    """
-
-    def list_config_maps(
-        self, namespace: str, labels: Mapping[str, str]
-    ) -> AsyncIterator[ListPage[ConfigMap]]: ...
-    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
-    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
-    def list_nodes(self) -> AsyncIterator[ListPage[Node]]: ...
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
-
-
 class _NodeList(msgspec.Struct, frozen=True):
     began: float
     by_uid: Mapping[str, PresentNode]
@@ -67,9 +51,12 @@ class _NodeList(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class Allocator:
-    """Reads all pages before each plan and writes the changed ones, one operation at a time."""
+    """Reads all pages before each plan and writes the changed ones, one operation at a time.
 
-    kube: Kubernetes
+    It reads by quorum. After a KubeError, a write may still have happened.
+    """
+
+    kube: KubeApi
     _: KW_ONLY
     now: Callable[[], datetime]  # for readers of the claims
     clock: Callable[[], float]  # monotonic, in seconds

@@ -1,24 +1,19 @@
 """The ranges of ServiceCIDRs in the snapshots of the watcher, with a scripted API server."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
-from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from libs.common.kube.objects import ServiceCidr, UnreadableObject
 from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot
 from services.watcher.informer import ServiceCidrInformer
 from services.watcher.resync_requests import ResyncRequests
-from tests.bus_actors import run_during, wait_until
+from tests.bus_actors import wait_until
 from tests.watcher_actors import (
     ScriptedKind,
-    ScriptedNodes,
-    WatcherFlow,
     follow_watcher,
     make_service_cidr,
-    make_watcher,
 )
 
 DEFAULT = make_service_cidr("kubernetes", "10.96.0.0/12")
@@ -55,24 +50,6 @@ async def test_ranges_that_the_watcher_may_not_list_are_unknown_until_it_may():
         script.grant()
         await flow.wait_for(lambda f: f.snapshots()[-1].service_cidrs == ("10.96.0.0/12",), "the ranges")
         await wait_until(lambda: watcher.problems() == (), "ready")
-
-
-async def test_the_next_leader_publishes_the_ranges_too():
-    script, server = ScriptedKind(DEFAULT), MemoryServer()
-    for identity in ("host-a_1", "host-b_1"):
-        bus, flow = MemoryBus(server), WatcherFlow()
-        watcher = make_watcher(bus, ScriptedNodes().source, service_cidrs=script.source, identity=identity)
-        async with run_during(watcher.run()), flow.follow(bus):
-            await flow.wait_for(_has_snapshot_of(identity), "its snapshot")
-            assert flow.snapshots()[-1].service_cidrs == ("10.96.0.0/12",)
-
-
-def _has_snapshot_of(identity: str) -> Callable[[WatcherFlow], bool]:
-    def has_it(flow: WatcherFlow) -> bool:
-        epochs = {leading.epoch for leading in flow.leadings() if leading.holder == identity}
-        return any(snapshot.epoch in epochs for snapshot in flow.snapshots())
-
-    return has_it
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,9 @@ class Watching:
         self.clock = ManualClock(NOW)
         self.kube.server.now = self.clock.now
         self.events = EventRecorder(self.kube, component="", now=self.clock.now)
+        kube: Any = self.kube
         self.allocator = Allocator(
-            self.kube,
+            kube,
             now=self.clock.now,
             clock=self.clock,
             quarantine=QUARANTINE,

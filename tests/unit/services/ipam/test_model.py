@@ -95,8 +95,9 @@ class Replica:
     def __init__(self, server: IpamServer, now: Callable[[], datetime], config: Config, foreign: set[str]):
         self.config = config
         self.foreign = set(foreign)  # names of Nodes that its file has be another's
+        api: Any = CallRecordingApi(server)
         self.allocator = Allocator(
-            CallRecordingApi(server),
+            api,
             now=now,
             clock=lambda: now().timestamp(),
             quarantine=QUARANTINE,

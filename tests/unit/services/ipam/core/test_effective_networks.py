@@ -150,20 +150,6 @@ def test_the_reference_s_flags_are_read_as_they_are():
     assert validate_network_flags(read.network_flags) == ()
 
 
-@pytest.mark.parametrize(
-    ("flags", "wanted"),
-    [
-        ((), False),
-        (("--controllers=*",), False),
-        (("--controllers=*,node-ipam-controller",), True),
-        (("--controllers=cloud-node", "--allocate-node-cidrs"), True),
-        (("--allocate-node-cidrs=false",), False),
-    ],
-)
-def test_pod_cidrs_are_allocated_only_where_that_is_asked_for(flags: tuple[str, ...], wanted: bool):
-    assert settings(*flags).is_enabled is wanted
-
-
 # ---- usage
 
 
