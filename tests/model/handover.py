@@ -5,6 +5,22 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tests.model.handover_key import build_key
+from tests.model.handover_parts import (
+    Conflict,
+    add_all,
+    apply,
+    catch_up,
+    decide_node,
+    is_accepted,
+    list_faults,
+    mark_published,
+    must_repeat_snapshot,
+    needs_round,
+    publish,
+    replay,
+    resolve,
+    start_round,
+)
 from tests.model.handover_state import (
     LEADING,
     NO_WATCHER,
@@ -18,17 +34,6 @@ from tests.model.handover_state import (
     State,
     Stored,
     Watcher,
-)
-from tests.model.handover_stream import apply, catch_up, is_accepted, list_faults, publish, replay
-from tests.model.handover_watcher import (
-    Conflict,
-    add_all,
-    decide_node,
-    mark_published,
-    must_repeat_snapshot,
-    needs_round,
-    resolve,
-    start_round,
 )
 from tests.model.search import Model, Step
 

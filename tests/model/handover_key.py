@@ -7,6 +7,7 @@ them. A key names no watcher, and leaves out what no part reads again.
 from functools import lru_cache
 from typing import Final
 
+from tests.model.handover_parts import needs_round
 from tests.model.handover_state import (
     LEADING,
     NODES,
@@ -18,7 +19,6 @@ from tests.model.handover_state import (
     Stream,
     Watcher,
 )
-from tests.model.handover_watcher import needs_round
 
 Part = tuple[bytes, bytes]  # a part of a key: values, and epochs
 _NONE: Final = 255  # higher than every other value
