@@ -52,11 +52,10 @@ def resolve_networks(
         return NotReady(_NETWORKS_UNKNOWN.format("pod", "cluster-cidr"))
     cidrs = flags.cluster_cidrs or (observed.pod_cidrs if observed else ())
     services = (*flags.service_cidrs, *(observed.service_cidrs if observed else ()), *added)
-    unreadable = _explain_unreadable(services)
-    if unreadable:  # ignored, it would not be excluded, and pods could get its addresses
+    if unreadable := _explain_unreadable(services):
+        # ignored, it would not be excluded, and pods could get its addresses
         return CannotAllocate(f"the cluster's service networks are invalid: {unreadable}")
-    why = validate_mask_flags(flags, cidrs)
-    if why:
+    if why := validate_mask_flags(flags, cidrs):
         return CannotAllocate(why)
     families = {network.family for network in map(parse_foreign_network, cidrs) if network is not None}
     of_one = {family: flags.mask_size if family in families else 0 for family in _BITS}
@@ -66,9 +65,8 @@ def resolve_networks(
     ipv6 = (
         flags.mask_size_ipv6 or of_one[6] or (observed and observed.node_cidr_mask_size_ipv6) or _DEFAULT_IPV6
     )
-    for why in (_validate_mask(4, ipv4), _validate_mask(6, ipv6)):
-        if why:
-            return CannotAllocate(why)
+    if why := _validate_mask(4, ipv4) or _validate_mask(6, ipv6):
+        return CannotAllocate(why)
     return EffectiveNetworks(
         pods=PodNetworks(cidrs=cidrs, mask_size_ipv4=ipv4, mask_size_ipv6=ipv6), services=services
     )
@@ -88,28 +86,17 @@ def _explain_wrong_family(mask: int) -> str:
 
 def validate_network_flags(flags: NetworkFlags) -> tuple[str, ...]:
     """Return the mistakes in the flags that no report of a control plane can correct, a sentence each."""
-    found = []
-    for name, cidrs in (
-        ("cluster-cidr", flags.cluster_cidrs),
-        ("service-cluster-ip-range", flags.service_cidrs),
-    ):
-        why = (
-            validate_cluster_cidrs(cidrs) if cidrs and name == "cluster-cidr" else _explain_unreadable(cidrs)
-        )
-        if why:
-            found.append(f"--{name}: {why}")
-    for name, mistake in (
-        ("ipv4", flags.mask_size_ipv4 and _validate_mask(4, flags.mask_size_ipv4)),
-        ("ipv6", flags.mask_size_ipv6 and _validate_mask(6, flags.mask_size_ipv6)),
-    ):
-        if mistake:
-            found.append(f"--node-cidr-mask-size-{name}: {mistake}")
-    if flags.mask_size and all(_validate_mask(family, flags.mask_size) for family in _BITS):
-        found.append(f"--node-cidr-mask-size: {_explain_wrong_family(flags.mask_size)}")
-    if not found:
-        why = validate_mask_flags(flags, flags.cluster_cidrs) or _explain_no_blocks(flags)
-        found += [why] if why else []
-    return tuple(found)
+    fits_no_family = flags.mask_size and all(_validate_mask(family, flags.mask_size) for family in _BITS)
+    mistakes = {
+        "cluster-cidr": flags.cluster_cidrs and validate_cluster_cidrs(flags.cluster_cidrs),
+        "service-cluster-ip-range": _explain_unreadable(flags.service_cidrs),
+        "node-cidr-mask-size-ipv4": flags.mask_size_ipv4 and _validate_mask(4, flags.mask_size_ipv4),
+        "node-cidr-mask-size-ipv6": flags.mask_size_ipv6 and _validate_mask(6, flags.mask_size_ipv6),
+        "node-cidr-mask-size": fits_no_family and _explain_wrong_family(flags.mask_size),
+    }
+    found = tuple(f"--{name}: {mistake}" for name, mistake in mistakes.items() if mistake)
+    why = "" if found else validate_mask_flags(flags, flags.cluster_cidrs) or _explain_no_blocks(flags)
+    return (why,) if why else found
 
 
 def validate_mask_flags(flags: NetworkFlags, cidrs: Sequence[str]) -> str:
