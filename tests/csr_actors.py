@@ -24,7 +24,15 @@ from libs.testbed.signing_requests import make_request_pem
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
-from tests.builders import NOW, make_csr_enriched, make_csr_gone, make_csr_observed, make_facts, make_request
+from tests.builders import (
+    NOW,
+    make_csr_enriched,
+    make_csr_gone,
+    make_csr_observed,
+    make_facts,
+    make_node,
+    make_request,
+)
 from tests.bus_server import BusServer, run_service
 from tests.clocks import ManualClock
 from tests.csr_cases import (
@@ -226,6 +234,14 @@ class CsrServiceFlow(ServiceFlow):
     async def file_and_enrich(self, request: SigningRequest, **fields: Any) -> None:
         """A kubelet creates the request; metadata publishes it with these fields."""
         await self.enrich_request(request, observed=await self.file_request(request), **fields)
+
+    async def join_and_file(self, name: str, node: str, ip: str) -> None:
+        """A Node joins, whose machine has that address, and its kubelet requests a certificate for it."""
+        own = AddressStatus(address=f"{ip}/24", link="eth0", flags=128)
+        facts = make_facts(node_name=node, node_ip=ip, addresses=(own,))
+        await self.enrich(make_node(node, uid=f"uid-{node}", ip=ip), facts)
+        request = make_serving_request(name, node=node, ips=(ip,))
+        await self.file_and_enrich(request, facts=facts, node_uid=f"uid-{node}")
 
 
 class TwinNode(msgspec.Struct, frozen=True):

@@ -262,13 +262,8 @@ async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_
 
 async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFlow):
     clock = ManualClock()
-    quiet = make_node("web-2", uid="uid-2", ip="10.0.0.6")
-    theirs = make_facts(
-        node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
-    )
     async with flow.run_csr(clock=clock):
         await flow.enrich(make_node(), HONEST)
-        await flow.enrich(quiet, theirs)
         for number in range(BURST):
             await flow.file_and_enrich(
                 make_serving_request(f"csr-{number:02}"), facts=HONEST, node_uid="uid-1"
@@ -276,9 +271,7 @@ async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFl
             await flow.wait_for_decision(f"csr-{number:02}", "approved")
         await flow.file_and_enrich(make_serving_request("csr-more"), facts=HONEST, node_uid="uid-1")
         assert "lately" in (await flow.wait_for_decision("csr-more", "waiting")).reason
-        await flow.file_and_enrich(
-            make_serving_request("csr-quiet", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2"
-        )
+        await flow.join_and_file("csr-quiet", "web-2", "10.0.0.6")
         await flow.wait_for_decision("csr-quiet", "approved")
         clock.advance(61)
         await flow.publish_leading()
@@ -344,14 +337,9 @@ async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrS
 
 async def test_two_replicas_write_once(any_flow: CsrServiceFlow):
     flow = any_flow
-    nodes = [make_node(f"web-{n}", uid=f"uid-{n}", ip=f"10.0.1.{n}") for n in range(1, 21)]
     async with flow.run_csr(), flow.run_csr(seed=2):
-        for n, node in enumerate(nodes, 1):
-            address = AddressStatus(address=f"10.0.1.{n}/24", link="eth0", flags=128)
-            facts = make_facts(node_name=node.name, node_ip=f"10.0.1.{n}", addresses=(address,))
-            await flow.enrich(node, facts)
-            request = make_serving_request(f"csr-{n}", node=node.name, ips=(f"10.0.1.{n}",))
-            await flow.file_and_enrich(request, facts=facts, node_uid=node.uid)
+        for n in range(1, 21):
+            await flow.join_and_file(f"csr-{n}", f"web-{n}", f"10.0.1.{n}")
         for n in range(1, 21):
             await flow.wait_for_decision(f"csr-{n}", "approved")
     assert [flow.kube.get_decision(f"csr-{n}") for n in range(1, 21)] == ["Approved"] * 20
@@ -374,17 +362,9 @@ async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_b
 
 async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiting(flow: CsrServiceFlow):
     flow.kube.failing = {"csr-1": Unreachable("no answer")}
-    other = make_node("web-2", uid="uid-2", ip="10.0.0.6")
-    theirs = make_facts(
-        node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
-    )
     async with flow.run_csr():
-        await flow.enrich(make_node(), HONEST)
-        await flow.enrich(other, theirs)
-        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await flow.file_and_enrich(
-            make_serving_request("csr-2", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2"
-        )
+        await flow.join_and_file("csr-1", "web-1", "10.0.0.5")
+        await flow.join_and_file("csr-2", "web-2", "10.0.0.6")
         await flow.wait_for_decision("csr-2", "approved")
         flow.kube.failing.clear()
         await flow.wait_for_decision("csr-1", "approved")

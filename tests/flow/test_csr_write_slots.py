@@ -31,14 +31,7 @@ class Queue:
         for number in range(MAX_CONCURRENT_WRITES):
             name, ip = f"busy-{number}", f"10.0.1.{number}"
             self.flow.kube.stalled[f"csr-{name}"] = self._free
-            node = make_node(name, uid=f"uid-{name}", ip=ip)
-            facts = make_facts(
-                node_name=name, node_ip=ip, addresses=(AddressStatus(address=f"{ip}/24", link="eth0"),)
-            )
-            await self.flow.enrich(node, facts)
-            await self.flow.file_and_enrich(
-                make_serving_request(f"csr-{name}", node=name, ips=(ip,)), facts=facts, node_uid=f"uid-{name}"
-            )
+            await self.flow.join_and_file(f"csr-{name}", name, ip)
         await wait_until(lambda: len(self.flow.kube.patched) == MAX_CONCURRENT_WRITES, "every slot is taken")
         await self.flow.enrich(make_node(), HONEST)
         await self.flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
