@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.events import KubeServiceGone
 from libs.common.contract.kube_service import CLEANUP_FINALIZER
 from libs.common.contract.subjects import OBSERVED_SERVICE, SNAPSHOT
@@ -15,16 +14,14 @@ from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot
 from services.watcher.informer import ServiceCidrInformer
 from services.watcher.resync_requests import ResyncRequests
 from tests.builders import make_kube_service, make_node, make_request
-from tests.bus_actors import run_during, wait_until
+from tests.bus_actors import wait_until
 from tests.watcher_actors import (
     ScriptedKind,
     ScriptedNodes,
     ScriptedRequests,
     ScriptedServices,
-    WatcherFlow,
     follow_watcher,
     make_service_cidr,
-    make_watcher,
 )
 
 
@@ -78,15 +75,14 @@ async def test_without_their_controllers_services_and_requests_are_not_even_list
 async def test_a_service_that_cannot_be_read_is_not_gone_and_stops_no_other(broken: str):
     namespace, name = broken.split(".")
     script = ScriptedServices(make_kube_service("web"), make_kube_service(name, namespace=namespace, uid="2"))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, services=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.existing(OBSERVED_SERVICE) == {"shop.web", broken})
+    async with follow_watcher(services=script.source, resync_seconds=1.0) as (_, flow):
         del script.objects[broken]
         script.unreadable = (broken,)
         script.list_again()
         script.put(make_kube_service("web", annotations={"a": "b"}))
-        await flow.wait_for(lambda f: len(f.list_service_events("shop.web")) == 2)
+        await flow.wait_for(lambda f: len(f.list_service_events("shop.web")) >= 2)
+        seen = len(flow.snapshots())
+        await flow.wait_for(lambda f: len(f.snapshots()) >= seen + 2, "a resync after it")
         assert flow.existing(OBSERVED_SERVICE) == {"shop.web", broken}
 
 
