@@ -157,8 +157,9 @@ class Changed:
 
 async def test_another_node_of_that_name_is_not_tainted():
     api: Any = Changed(make_lost_node(uid="uid-2"))
-    plan = partial(plan_shutdown_taint, report=silent(), instances={})
-    assert await NodePatcher(api, ownership=Ownership).apply(NODE, plan, is_dry_run=False) is None
+    change = plan_shutdown_taint(NODE, silent(), {})
+    apply = NodePatcher(api, ownership=Ownership).apply
+    assert await apply(NODE, lambda node: change, is_dry_run=False) is None
     assert api.patches == 1
 
 
