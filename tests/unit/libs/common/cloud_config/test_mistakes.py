@@ -142,7 +142,7 @@ def test_each_operator_says_which_values_it_takes(expression: str, message: str)
             f"taints: {{{'x' * 64}: NoExecute}}",
             f'taints["{"x" * 59}…"] is not a valid key in Kubernetes: its name is',
         ),
-        ("labels: {a: x y}", 'labels["a"] is "x y": a label value consists of letters'),
+        ('labels: {a: "x\\u202ey"}', 'labels["a"] is "x y": a label value consists of letters'),
         (
             f"labels: {{a: {'x' * 64}}}",
             f'labels["a"] is "{"x" * 59}…": a label value has at most 63 characters',
