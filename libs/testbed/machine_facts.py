@@ -12,6 +12,7 @@ import msgspec
 
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
+from libs.common.contract.public_addresses import EXTERNAL_LINK
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,9 +186,7 @@ def _addresses(ip: str, ip6: str | None, external_ips: Sequence[str]) -> tuple[A
     addresses.append(_make_address(ip))
     if ip6 is not None:
         addresses.append(_make_address(ip6))
-    for external in external_ips:
-        length = ipaddress.ip_address(external).max_prefixlen
-        addresses.append(Address(address=f"{external}/{length}", link="external", link_index=0, flags=0))
+    addresses += map(_make_external_address, external_ips)
     return tuple(addresses)
 
 
@@ -195,6 +194,17 @@ def _make_address(ip: str) -> Address:
     if ipaddress.ip_address(ip).version == 4:
         return Address(address=f"{ip}/24", local=ip)
     return Address(address=f"{ip}/64")
+
+
+def replace_external_address(machine: SimMachineFacts, ip: str) -> tuple[Address, ...]:
+    """Return the machine's addresses with this one as the only external one."""
+    others = (each for each in machine.addresses if each.link != EXTERNAL_LINK)
+    return (*others, _make_external_address(ip))
+
+
+def _make_external_address(ip: str) -> Address:
+    length = ipaddress.ip_address(ip).max_prefixlen
+    return Address(address=f"{ip}/{length}", link=EXTERNAL_LINK, link_index=0, flags=0)
 
 
 def _default_to(given: str | None, otherwise: str) -> str:

@@ -45,7 +45,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
     ) -> CertificateAuthority:
         """Create a CA, valid for ten years; P-256 unless a key is given."""
         key = key or ec.generate_private_key(ec.SECP256R1())
-        name = _name(common_name, [organization] if organization else [])
+        name = make_name(common_name, [organization] if organization else [])
         now = datetime.now(UTC)
         builder = (
             start_certificate(name, name, key.public_key(), now - timedelta(minutes=1), now + _TEN_YEARS)
@@ -70,7 +70,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         """Issue a serving certificate for IPs and DNS names, valid for a day."""
         now = datetime.now(UTC)
         sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
-        return self._issue(_name(common_name, []), Usage.SERVER_AUTH, now, _ONE_DAY, sans)
+        return self._issue(make_name(common_name, []), Usage.SERVER_AUTH, now, _ONE_DAY, sans)
 
     def issue_client(
         self,
@@ -81,7 +81,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         issued_at: datetime | None = None,
     ) -> KeyPair:
         """Issue a client certificate; `issued_at` in the past makes it expired."""
-        name = _name(common_name, organizations)
+        name = make_name(common_name, organizations)
         return self._issue(name, Usage.CLIENT_AUTH, issued_at or datetime.now(UTC), lifetime, None)
 
     def _issue(
@@ -132,7 +132,8 @@ def start_certificate(
     )
 
 
-def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+def make_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    """Return a subject; "" = without a common name."""
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
     if common_name:
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))

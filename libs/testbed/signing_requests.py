@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from libs.common.contract.signing_request import NODES_GROUP
+from libs.testbed.pki import make_name
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 # with RSA keys, a kubelet adds "key encipherment"
@@ -65,10 +65,7 @@ def make_request_pem(
 ) -> bytes:
     """Return a kubelet's request with a new key that is discarded; "" = without a common name."""
     key = ec.generate_private_key(ec.SECP256R1())
-    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
-    if common_name:
-        attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
-    subject = x509.Name(attributes)
+    subject = make_name(common_name, organizations)
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)

@@ -11,7 +11,7 @@ import msgspec
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets_in_go import GoJoinBatch
-from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine
+from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine, replace_external_address
 from libs.testbed.machine_fleet import Address, SimMachineFacts
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from services.ipam.core.pages import NAME_PREFIX
@@ -20,7 +20,6 @@ from tests.bench.figures import BenchRun, Figures
 from tests.bench.options import AGAINST_MODES, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherController, start_other_controller
 
-EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
 _CONFIG_MAPS: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 _SINGLES_PER_SECOND: Final = 5  # the pace of the reference measurement
 
@@ -46,8 +45,7 @@ def make_control_plane(machine: SimMachineFacts) -> SimMachineFacts:
 def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[Address, ...], str]:
     """The machine's addresses with another external one, and that one."""
     address = f"203.0.{113 + number // 250}.{number % 250 + 1}"
-    others = tuple(each for each in machine.addresses if each.link != EXTERNAL)
-    return (*others, Address(address=f"{address}/32", link=EXTERNAL, link_index=0, flags=0)), address
+    return replace_external_address(machine, address), address
 
 
 def make_kubelets(machines: list[SimMachineFacts]) -> list[SimKubelet]:

@@ -24,6 +24,7 @@ from libs.testbed.sim_apiserver.faults import (
     make_refusal_response,
 )
 from libs.testbed.sim_apiserver.refusals import Refusal
+from libs.testbed.sim_apiserver.server import read_certified_user
 
 _LONGEST_LINE_BYTES: Final = 2**22  # one event of a watch
 _SMALL_PAGE: Final = 5  # objects: a list needs several pages, so a later one can expire
@@ -139,7 +140,7 @@ class ApiProxy:
 
     def _open_session(self, request: web.BaseRequest) -> aiohttp.ClientSession:
         """The connections of that client: with its address, and its certificate if it has one."""
-        client = (request.remote or "127.0.0.1", *_read_identity(request))
+        client = (request.remote or "127.0.0.1", *read_certified_user(request))
         if client not in self._sessions:
             source, user, groups = client
             connector = aiohttp.TCPConnector(
@@ -164,16 +165,6 @@ async def _forward_lines(answer: aiohttp.ClientResponse, response: web.StreamRes
 def _copy_headers(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     kept = ((name, value) for name, value in headers.items() if name.title() not in _PER_CONNECTION)
     return CIMultiDict(kept)
-
-
-def _read_identity(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
-    """The common name and the organizations of the client certificate; "" without one."""
-    certificate = request.get_extra_info("peercert")
-    if not certificate:
-        return "", ()
-    names = [pair for part in certificate["subject"] for pair in part]
-    user = next(value for key, value in names if key == "commonName")
-    return user, tuple(value for key, value in names if key == "organizationName")
 
 
 def _make_context(behind: ApiServer) -> ssl.SSLContext:

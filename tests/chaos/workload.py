@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine
+from libs.common.contract.public_addresses import EXTERNAL_LINK
+from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine, replace_external_address
 from libs.testbed.machine_fleet import Address, SimMachineFacts
 from tests.chaos.expectation import OperatorKeys
 
@@ -19,7 +20,6 @@ STEADY: Final = ("node-01", "node-02", "node-03")  # join first and only stay: f
 _EARLY: Final = 8  # nodes that join at the beginning
 _JOIN_SECONDS: Final = 12.0
 _STAY_SECONDS: Final = (3.0, 7.0)
-_EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
 # Clouds whose Nodes get the external address that Talos reports.
 _CLOUDS: Final = ("aws", "hcloud", "gcp", "azure")
 
@@ -99,16 +99,15 @@ def plan_workload(seed: int) -> Workload:
 
 def move_external_address(machine: SimMachineFacts) -> SimMachineFacts:
     """The machine with another external address."""
-    others = tuple(each for each in machine.addresses if each.link != _EXTERNAL)
-    moved = Address(address=f"{_moved_address(machine)}/32", link=_EXTERNAL, link_index=0, flags=0)
-    return msgspec.structs.replace(machine, addresses=(*others, moved))
+    addresses = replace_external_address(machine, _moved_address(machine))
+    return msgspec.structs.replace(machine, addresses=addresses)
 
 
 def make_replacement(machine: SimMachineFacts) -> SimMachineFacts:
     """The machine that is installed at the address of that one, under a name of its own."""
     name = f"{machine.name}-next"
     fresh = make_numbered_machine(name, 0, "metal", "chaos")
-    own = tuple(each for each in machine.addresses if each.link != _EXTERNAL)
+    own = tuple(each for each in machine.addresses if each.link != EXTERNAL_LINK)
     return msgspec.structs.replace(fresh, reachable_at=machine.reachable_at, addresses=own)
 
 
@@ -116,7 +115,7 @@ def make_impostor(machine: SimMachineFacts) -> SimMachineFacts:
     """Another cluster's machine that answers at the address of that one for a while."""
     fresh = make_numbered_machine(f"impostor-of-{machine.name}", 0, "metal", "another-cluster")
     extra = Address(address="192.0.2.66/24", local="192.0.2.66")
-    own = (*(each for each in machine.addresses if each.link != _EXTERNAL), extra)
+    own = (*(each for each in machine.addresses if each.link != EXTERNAL_LINK), extra)
     return msgspec.structs.replace(fresh, reachable_at=machine.reachable_at, addresses=own)
 
 
@@ -169,5 +168,5 @@ def _moved_address(machine: SimMachineFacts) -> str:
 
 
 def _list_moving(machine: SimMachineFacts) -> frozenset[str]:
-    before = {each.address.partition("/")[0] for each in machine.addresses if each.link == _EXTERNAL}
+    before = {each.address.partition("/")[0] for each in machine.addresses if each.link == EXTERNAL_LINK}
     return frozenset({*before, _moved_address(machine)})

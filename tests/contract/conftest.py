@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.deploy.api_server import ApiServer as ApiObjects
@@ -69,6 +71,17 @@ async def admin(api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
     """Requests as admin, and as any node."""
     async with KubeletFleet.start(api_server) as running:
         yield running
+
+
+@pytest.fixture
+async def node(admin: KubeletFleet, api: KubeApi, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
+    """A Node with one label and the taints that admission gives it: `uninitialized` and `not-ready`."""
+    name = f"n{abs(hash(request.node.name)) % 10**12}"
+    metadata = {"name": name, "labels": {"here": "before"}, "annotations": {"a": "b"}}
+    body = {"metadata": metadata, "spec": {"taints": [UNINITIALIZED]}}
+    await admin.send("POST", "/api/v1/nodes", body=body)
+    yield await api.get_node(name)
+    await admin.delete_node(name)
 
 
 @pytest.fixture(scope="session")

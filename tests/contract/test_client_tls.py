@@ -25,7 +25,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.observability.tracing import make_session
 from libs.talos.credentials import load_credentials
 from libs.testbed.kube_credentials import build_kubeconfig
-from libs.testbed.pki import CertificateAuthority, KeyPair
+from libs.testbed.pki import CertificateAuthority, KeyPair, make_name, start_certificate
 from tests.tcp_server import serve_tcp
 
 NOW = datetime.now(UTC)
@@ -58,15 +58,9 @@ def builder_of(
     *,
     valid: timedelta = timedelta(hours=1),
 ) -> x509.CertificateBuilder:
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer or subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW - timedelta(hours=1))
-        .not_valid_after(NOW + valid)
+    subject = make_name(name, [])
+    return start_certificate(
+        subject, issuer or subject, key.public_key(), NOW - timedelta(hours=1), NOW + valid
     )
 
 
@@ -82,17 +76,16 @@ ROOT = an_old_authority("root")
 
 
 def kubernetes(ca_file: Path) -> ssl.SSLContext:
-    cluster = {"server": "https://localhost", "certificate-authority": str(ca_file)}
-    config = ca_file.with_suffix(".kubeconfig")
-    config.write_bytes(build_kubeconfig("admin", cluster, {"token": "x"}))
-    context = tls_context(load_kube_config(config, {}))
-    assert context is not None
-    return context
+    return _load_kubernetes(ca_file, {"certificate-authority": str(ca_file)})
 
 
 def kubernetes_with_the_authorities_of_the_system(ca_file: Path) -> ssl.SSLContext:
+    return _load_kubernetes(ca_file, {})
+
+
+def _load_kubernetes(ca_file: Path, trust: dict[str, str]) -> ssl.SSLContext:
     config = ca_file.with_suffix(".kubeconfig")
-    config.write_bytes(build_kubeconfig("admin", {"server": "https://localhost"}, {"token": "x"}))
+    config.write_bytes(build_kubeconfig("admin", {"server": "https://localhost", **trust}, {"token": "x"}))
     context = tls_context(load_kube_config(config, {}))
     assert context is not None
     return context

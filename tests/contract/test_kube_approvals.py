@@ -43,8 +43,7 @@ async def read(admin: KubeletFleet, name: str) -> SigningRequest:
 async def granted(admin: KubeletFleet, objects: Iterable[Mapping[str, Any]]) -> AsyncIterator[None]:
     made = list(objects)
     for one in made:
-        answer = await admin.request("POST", get_collection_path(dict(one)), body=one)
-        assert answer.status == 201, answer
+        await admin.send("POST", get_collection_path(dict(one)), body=one)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """What the design relies on when it writes: each row of the table, on a real and a simulated API server."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,20 +23,6 @@ IPV4, IPV6 = (
 )
 HOSTNAME = NodeAddress(type="Hostname", address="web-1")
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
-
-
-@pytest.fixture
-async def node(admin: KubeletFleet, api: KubeApi, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
-    """A Node with one label and the taints that admission gives it: `uninitialized` and `not-ready`."""
-    name = f"n{abs(hash(request.node.name)) % 10**12}"
-    metadata = {"name": name, "labels": {"here": "before"}, "annotations": {"a": "b"}}
-    taints = [{"key": UNINITIALIZED.key, "value": "true", "effect": "NoSchedule"}]
-    created = await admin.request(
-        "POST", "/api/v1/nodes", body={"metadata": metadata, "spec": {"taints": taints}}
-    )
-    assert created.status == 201, created
-    yield await api.get_node(name)
-    await admin.delete_node(name)
 
 
 @pytest.fixture

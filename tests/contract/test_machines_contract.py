@@ -26,12 +26,7 @@ from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
     Address,
     CallKey,
-    Extension,
     MachineFleet,
-    Member,
-    MemoryModule,
-    Processor,
-    Route,
     SimMachineFacts,
     make_machine,
 )
@@ -62,11 +57,7 @@ ADDRESSES = ("network", "AddressStatuses.net.talos.dev")
 SYSTEM = ("hardware", "SystemInformations.hardware.talos.dev", "systeminformation")
 EXTENSIONS = ("runtime", "ExtensionStatuses.runtime.talos.dev")
 PROCESSORS = ("hardware", "Processors.hardware.talos.dev")
-ROUTES = ("network", "RouteStatuses.net.talos.dev")
-MEMORY_MODULES = ("hardware", "MemoryModules.hardware.talos.dev")
 NODENAME = ("k8s", "Nodenames.kubernetes.talos.dev", "nodename")
-STATUS = ("runtime", "MachineStatuses.runtime.talos.dev", "machine")
-MEMBERS = ("cluster", "Members.cluster.talos.dev")
 CONTROLLER_MANAGER = (
     "controlplane",
     "ControllerManagerConfigs.kubernetes.talos.dev",
@@ -106,69 +97,6 @@ async def machine(talos: MachineFleet, cosi: Cosi) -> AsyncIterator[SimMachineFa
 
 
 class TestWhatAMachineSays:
-    async def test_platform_metadata_have_the_bytes_of_the_published_proto(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        platform = PlatformMetadata(
-            platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True
-        )
-        await talos.change_machine(machine.id, platform=platform)
-        resource = await cosi.get(NODE, *PLATFORM)
-        assert spec(resource).hex() == (
-            "0a036177733203692d313a156177733a2f2f2f75732d656173742d31612f692d314001"
-        )
-
-    async def test_addresses_have_the_bytes_of_the_published_proto(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        addresses = (
-            Address(address="10.0.0.5/24", local="10.0.0.5"),
-            Address(address="2001:db8::5/64", flags=0x280),
-            Address(address="203.0.113.7/32", link="external", link_index=0, flags=0),
-        )
-        await talos.change_machine(machine.id, addresses=addresses)
-        listed = {resource_id(each): spec(each).hex() for each in await cosi.list(NODE, *ADDRESSES)}
-        assert listed == {
-            "eth0/10.0.0.5/24": "0a080a040a000005101812060a040a00000530023a04657468304002508001",
-            "eth0/2001:db8::5/64": "0a140a1020010db8000000000000000000000005104030023a0465746830400a508005",
-            "external/203.0.113.7/32": "0a080a04cb00710710203a0865787465726e616c4002",
-        }
-
-    async def test_the_address_that_discovery_saw_is_in_the_cluster_namespace(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.change_machine(
-            machine.id, addresses=(Address(address="198.51.100.9/32", namespace="cluster"),)
-        )
-        (seen,) = await cosi.list(NODE, "cluster", ADDRESSES[1])
-        assert resource_id(seen) == "service"
-        assert await cosi.list(NODE, *ADDRESSES) == []
-
-    async def test_its_stage_and_the_members_it_knows_have_the_bytes_of_the_published_proto(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        assert spec(await cosi.get(NODE, *STATUS)).hex() == "080412020801", "running and ready"
-        assert await cosi.list(NODE, *MEMBERS) == [], "discovery is off"
-        member = Member(
-            name="web-2",
-            node_id="id",
-            hostname="web-2.example",
-            addresses=("10.0.0.6", "2001:db8::6"),
-            operating_system="Talos (v1.13.5)",
-        )
-        await talos.change_machine(machine.id, stage="shutting down", members=(member,))
-        assert spec(await cosi.get(NODE, *STATUS)).hex() == "0806"
-        (known,) = await cosi.list(NODE, *MEMBERS)
-        assert resource_id(known) == "web-2"
-        assert spec(known).hex() == (
-            "0a026964"
-            "12060a040a000006"
-            "12120a1020010db8000000000000000000000006"
-            "1a0d7765622d322e6578616d706c65"
-            "2003"
-            "2a0f54616c6f73202876312e31332e3529"
-        )
-
     async def test_a_machine_that_takes_another_s_address_answers_there_in_its_place(
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
@@ -209,48 +137,6 @@ class TestWhatAMachineSays:
         assert kind[1] == [3]  # worker
         assert text(cluster, 2) == "blue"
         assert text(talos_version, 1) == machine.talos_version
-
-    async def test_it_tells_its_extensions_processors_and_memory(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.change_machine(
-            machine.id,
-            extensions=(Extension(name="schematic", version="376567"), Extension(name="iscsi", version="v1")),
-            processors=(Processor(socket="CPU 1"), Processor(socket="CPU 0", core_enabled=1, thread_count=4)),
-            memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=0)),
-        )
-        extensions = [decode(decode(spec(each))[2][0]) for each in await cosi.list(NODE, *EXTENSIONS)]
-        assert [(text(each, 1), text(each, 2)) for each in extensions] == [
-            ("schematic", "376567"),
-            ("iscsi", "v1"),
-        ]
-        processors = await cosi.list(NODE, *PROCESSORS)
-        assert [resource_id(each) for each in processors] == ["CPU-0", "CPU-1"]
-        counts = [[decode(spec(each))[field] for field in (10, 11, 12)] for each in processors]
-        assert counts == [[[2], [1], [4]], [[2], [2], [2]]]
-        modules = [decode(spec(each)) for each in await cosi.list(NODE, *MEMORY_MODULES)]
-        assert [module.get(1, [0]) for module in modules] == [[4096], [0]]
-
-    async def test_routes_have_the_ids_and_the_bytes_of_the_published_proto(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        routes = (
-            Route(gateway="10.20.0.254"),
-            Route(gateway="fe80::1%eth0", ipv6=True),
-            Route(destination="10.20.0.1/32", table="local", priority=0),
-        )
-        await talos.change_machine(machine.id, routes=routes)
-        listed = {resource_id(each): decode(spec(each)) for each in await cosi.list(NODE, *ROUTES)}
-        assert sorted(listed) == [
-            "eth0/inet6/fe80::1%eth0//1024",
-            "inet4/10.20.0.254//1024",
-            "local/inet4//10.20.0.1/32/0",
-        ]
-        gateways = {name: decode(fields[4][0])[1] for name, fields in listed.items() if 4 in fields}
-        assert gateways == {
-            "inet4/10.20.0.254//1024": [bytes((10, 20, 0, 254))],
-            "eth0/inet6/fe80::1%eth0//1024": [bytes.fromhex("fe80" + 13 * "00" + "01") + b"eth0"],
-        }
 
     async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: SimMachineFacts, cosi: Cosi):
         config = decode(spec(await cosi.get("10.20.255.1", *CONTROLLER_MANAGER)))

@@ -30,16 +30,7 @@ SAYS = {
 }
 
 
-def _unverified() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-TLS = _unverified()
-
-
+TLS = ssl._create_unverified_context()
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

@@ -91,12 +91,12 @@ def _parse_index(holder: list[Any], step: str, last: int) -> int:
 
 def apply_merge_patch(document: Any, patch: Any) -> Any:
     """Return the document after a merge patch (RFC 7396). Raises Refusal unless the patch is an object."""
-    return _merge_value(document, _require_object(patch))
+    return _merge_map(document, _require_object(patch), "", is_strategic=False)
 
 
 def apply_strategic_merge_patch(document: Any, patch: Any) -> Any:
     """Return the Node after a strategic merge patch. Raises Refusal if it is not simulated."""
-    return _merge_map(document, _require_object(patch), "")
+    return _merge_map(document, _require_object(patch), "", is_strategic=True)
 
 
 def _require_object(patch: Any) -> dict[str, Any]:
@@ -105,29 +105,17 @@ def _require_object(patch: Any) -> dict[str, Any]:
     return patch
 
 
-def _merge_value(current: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(current) if isinstance(current, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merge_value(result.get(key), value)
-    return result
-
-
-def _merge_map(current: Any, patch: dict[str, Any], path: str) -> dict[str, Any]:
+def _merge_map(current: Any, patch: dict[str, Any], path: str, *, is_strategic: bool) -> dict[str, Any]:
     result = dict(current) if isinstance(current, dict) else {}
     for key, value in patch.items():
         where = f"{path}/{key}"
-        if key.startswith("$"):
+        if is_strategic and key.startswith("$"):
             raise not_simulated(f"strategic merge directive at {where}", "patch")
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
-            result[key] = _merge_map(result.get(key), value, where)
-        elif isinstance(value, list):
+            result[key] = _merge_map(result.get(key), value, where, is_strategic=is_strategic)
+        elif is_strategic and isinstance(value, list):
             result[key] = _merge_list(result.get(key) or [], value, where)
         else:
             result[key] = value

@@ -199,15 +199,17 @@ class SimApiServer:
         self._audit.append(AuditedRequest(identity.user, asked.verb, asked.resource, succeeded=code < 400))
 
 
-def _certified(request: web.BaseRequest) -> Identity:
-    """Return the user and groups: common name and organizations of the client certificate."""
-    certificate = request.get_extra_info("peercert")
-    if not certificate:
-        return ANONYMOUS
+def read_certified_user(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
+    """Return the common name and the organizations of the client certificate; "" without one."""
+    certificate = request.get_extra_info("peercert") or {"subject": ()}
     names = [pair for part in certificate["subject"] for pair in part]
     user = next((value for key, value in names if key == "commonName"), "")
-    groups = [value for key, value in names if key == "organizationName"]
-    return Identity(user, (*groups, "system:authenticated"))
+    return user, tuple(value for key, value in names if key == "organizationName")
+
+
+def _certified(request: web.BaseRequest) -> Identity:
+    user, groups = read_certified_user(request)
+    return Identity(user, (*groups, "system:authenticated")) if user else ANONYMOUS
 
 
 async def _body(request: web.BaseRequest) -> bytes:

@@ -1,7 +1,7 @@
 """A cluster with all our services, Nodes that must not change, and Nodes that join during an attack."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.signing_requests import CSRS
 from services.ipam.core.pages import NAME_PREFIX
 from tests.bootstrap_actors import BootstrapInstallation
-from tests.bus_actors import wait_until
+from tests.bus_actors import wait_for_value
 from tests.integration.csr_cluster import state_of
 from tests.integration.lifecycle_cluster import QUICK
 from tests.integration.service_cluster import ApiServer, ServiceCluster
@@ -67,8 +67,7 @@ class AttackedCluster:
 
     async def change_node(self, name: str, body: dict[str, Any]) -> None:
         """Change a Node as an administrator."""
-        answer = await self.kubelets.request("PATCH", f"{NODES}/{name}", body=body, content_type=STRATEGIC)
-        assert answer.status == 200, answer.body
+        await self.kubelets.send("PATCH", f"{NODES}/{name}", body=body, content_type=STRATEGIC)
 
     async def get_decision(self, service: str, kind: str, name: str) -> Decided | None:
         """The last decision of a service about an object."""
@@ -78,50 +77,47 @@ class AttackedCluster:
     async def wait_for_decision(self, service: str, kind: str, name: str, text: str) -> None:
         """Wait until the last decision about the object contains the text in its outcome or reason."""
 
-        async def is_made() -> bool:
-            decided = await self.get_decision(service, kind, name)
-            return decided is not None and text in f"{decided.outcome}: {decided.reason}"
+        await wait_for_value(
+            lambda: self.get_decision(service, kind, name),
+            lambda decided: text in f"{decided.outcome}: {decided.reason}",
+            f"{service} decides {text!r} about {name}",
+        )
 
-        await wait_until(is_made, f"{service} decides {text!r} about {name}")
+    async def wait_for_node(
+        self, name: str, accepts: Callable[[dict[str, Any]], object], what: str
+    ) -> dict[str, Any]:
+        """The Node, once it is one that `accepts`."""
+        return await wait_for_value(lambda: self.get_node(name), accepts, f"{name} {what}")
 
     async def wait_until_initialized(self, name: str) -> dict[str, Any]:
         """The Node, once it has no uninitialized taint and has a providerID."""
-        node: dict[str, Any] = {}
 
-        async def is_initialized() -> bool:
-            nonlocal node
-            node = await self.get_node(name)
+        def is_initialized(node: dict[str, Any]) -> bool:
             taints = [taint["key"] for taint in node["spec"].get("taints", [])]
             return UNINITIALIZED_TAINT not in taints and bool(node["spec"].get("providerID"))
 
-        await wait_until(is_initialized, f"{name} is initialized")
-        return node
+        return await self.wait_for_node(name, is_initialized, "is initialized")
 
     async def wait_until_blocked(self, name: str, reason: str) -> dict[str, Any]:
         """The Node, once its condition reports that reason; it is not initialized then."""
-        node: dict[str, Any] = {}
 
-        async def is_blocked() -> bool:
-            nonlocal node
-            node = await self.get_node(name)
+        def is_blocked(node: dict[str, Any]) -> bool:
             found = [each for each in node["status"]["conditions"] if each["type"] == BLOCKED_CONDITION]
             return any(each["reason"] == reason for each in found)
 
-        await wait_until(is_blocked, f"{name} is blocked: {reason}")
+        node = await self.wait_for_node(name, is_blocked, f"is blocked: {reason}")
         assert UNINITIALIZED_TAINT in {taint["key"] for taint in node["spec"]["taints"]}
         assert "providerID" not in node["spec"]
         return node
 
     async def wait_for_event(self, name: str, reason: str) -> str:
         """The message of an Event with that reason about that Node."""
-        path, found = f"{EVENTS}?fieldSelector=involvedObject.name={name},reason={reason}", list[str]()
+        path = f"{EVENTS}?fieldSelector=involvedObject.name={name},reason={reason}"
 
-        async def is_there() -> bool:
-            found[:] = [each["message"] for each in (await self.kubelets.request("GET", path)).body["items"]]
-            return bool(found)
+        async def list_messages() -> list[str]:
+            return [each["message"] for each in (await self.kubelets.request("GET", path)).body["items"]]
 
-        await wait_until(is_there, f"Event {reason} about {name}")
-        return found[0]
+        return (await wait_for_value(list_messages, bool, f"Event {reason} about {name}"))[0]
 
     async def let_honest_nodes_join(self, *, least: int, attack: "asyncio.Future[Any]") -> None:
         """One after the other, until the attack is over: each gets all that a Node gets."""
@@ -141,11 +137,7 @@ class AttackedCluster:
         """The Node of this kubelet, once it is initialized and has a pod CIDR and a certificate."""
         request = await self.kubelets.request_certificate(kubelet)
         node = await self.wait_until_initialized(kubelet.name)
-
-        async def has_pod_cidr() -> bool:
-            return bool((await self.get_node(kubelet.name))["spec"].get("podCIDRs"))
-
-        await wait_until(has_pod_cidr, f"{kubelet.name} has a pod CIDR")
+        await self.wait_for_node(kubelet.name, lambda node: node["spec"].get("podCIDRs"), "has a pod CIDR")
         outcome = await self.kubelets.wait_for_outcome(request)
         assert outcome.certificate, (kubelet.name, outcome)
         return node

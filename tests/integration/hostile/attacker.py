@@ -35,6 +35,11 @@ class Attacker:
         return self.twin.ips[0]
 
     @property
+    def kubelet(self) -> SimKubelet:
+        """Its kubelet without lies."""
+        return SimKubelet(name=self.name, ips=self.twin.ips)
+
+    @property
     def path(self) -> str:
         """The API path of its Node."""
         return f"{NODES}/{self.name}"
@@ -61,17 +66,14 @@ class Attacker:
 
     async def register(self, **kubelet: Any) -> None:
         """Register the Node. Raises RequestRejected."""
-        own: dict[str, Any] = {"name": self.name, "ips": self.twin.ips}
-        await self.cluster.kubelets.join(SimKubelet(**own | kubelet))
+        await self.cluster.kubelets.join(msgspec.structs.replace(self.kubelet, **kubelet))
 
     async def register_with_spec(self, spec: dict[str, Any]) -> None:
         """Start the honest machine, and register a Node whose spec has these fields as well."""
         await self.cluster.cluster.put_machines(self.machine)
-        kubelet = SimKubelet(name=self.name, ips=self.twin.ips)
-        body = build_registered_node(kubelet, datetime.now(UTC))
+        body = build_registered_node(self.kubelet, datetime.now(UTC))
         body["spec"] |= spec
-        answer = await self.cluster.kubelets.request("POST", NODES, as_node=self.name, body=body)
-        assert answer.status == 201, answer.body
+        await self.cluster.kubelets.send("POST", NODES, as_node=self.name, body=body)
 
     async def request(self, method: str, path: str, body: Any = None, content_type: str = MERGE) -> int:
         """The status of a request with the kubelet's identity."""
@@ -86,15 +88,13 @@ class Attacker:
 
     async def request_certificate(self, **fields: Any) -> str:
         """File a request as `KubeletFleet.request_certificate`; its name."""
-        own = SimKubelet(name=self.name, ips=self.twin.ips)
-        name = await self.cluster.kubelets.request_certificate(own, **fields)
+        name = await self.cluster.kubelets.request_certificate(self.kubelet, **fields)
         self.cluster.requests.append(name)
         return name
 
     async def gets_its_own_certificate(self) -> None:
         """File an honest request and wait until it is issued."""
-        own = SimKubelet(name=self.name, ips=self.twin.ips)
-        request = await self.cluster.kubelets.request_certificate(own)
+        request = await self.cluster.kubelets.request_certificate(self.kubelet)
         assert (await self.cluster.kubelets.wait_for_outcome(request)).certificate
 
     async def file_case(self, name: str) -> tuple[CsrCase, str]:

@@ -8,7 +8,7 @@ import msgspec
 WorldT = TypeVar("WorldT")
 
 
-class Attempt(msgspec.Struct, Generic[WorldT], frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, Generic[WorldT], frozen=True):
     """A row of docs/threat-model.md; `carry_out` raises AssertionError on any other outcome."""
 
     name: str  # what the attacker tries

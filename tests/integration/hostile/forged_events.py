@@ -10,7 +10,7 @@ from libs.common.contract.events import EnrichedNodeGone, Leading, NodeGone, Nod
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, SNAPSHOT
 from tests.builders import make_cluster_networks, make_unreachable
-from tests.bus_actors import wait_until
+from tests.bus_actors import wait_for_value, wait_until
 from tests.integration.hostile.attacked_cluster import NODES, VICTIM, VICTIM_IP
 from tests.integration.hostile.attempts import Attempt
 from tests.integration.hostile.stolen_keys import StolenKeys
@@ -42,12 +42,11 @@ async def delete_observed_in_future(keys: StolenKeys) -> None:
 
 async def _wait_for_resync(keys: StolenKeys) -> None:
     before = await keys.cluster.bus.get_last(SNAPSHOT)
-
-    async def is_complete() -> bool:
-        last = await keys.cluster.bus.get_last(SNAPSHOT)
-        return last is not None and (before is None or last.sequence > before.sequence)
-
-    await wait_until(is_complete, "the next resync is complete")
+    await wait_for_value(
+        lambda: keys.cluster.bus.get_last(SNAPSHOT),
+        lambda last: before is None or last.sequence > before.sequence,
+        "the next resync is complete",
+    )
 
 
 def _make_gone(seen: NodeObserved, resource_version: int) -> NodeGone:
@@ -61,12 +60,9 @@ async def invent_node(keys: StolenKeys) -> None:
     metadata = replace(seen.node.metadata, name="ghost", uid="ghost")
     ghost = replace(seen, node=replace(seen.node, metadata=metadata), observed_at=_now())
     await keys.publish("watcher", ghost)
-
-    async def is_withdrawn() -> bool:
-        message = await keys.cluster.bus.get_last(f"{ENRICHED_NODE}.ghost")
-        return message is not None
-
-    await wait_until(is_withdrawn, "metadata has queried the machine")
+    await wait_for_value(
+        lambda: keys.cluster.bus.get_last(f"{ENRICHED_NODE}.ghost"), what="metadata has queried the machine"
+    )
     assert (await keys.cluster.kubelets.request("GET", f"{NODES}/ghost")).status == 404
 
 
@@ -74,11 +70,9 @@ async def lead(keys: StolenKeys) -> None:
     leading = await keys.read_leading()
     epoch = 2**64  # greater than an integer of most languages
     await keys.publish("watcher", Leading(stream_id=leading.stream_id, epoch=epoch, holder="thief"))
-
-    async def is_replaced() -> bool:
-        return (await keys.read_leading()).epoch > epoch
-
-    await wait_until(is_replaced, "the leader takes a higher epoch")
+    await wait_for_value(
+        keys.read_leading, lambda leading: leading.epoch > epoch, "the leader takes a higher epoch"
+    )
 
 
 async def complete_snapshot(keys: StolenKeys) -> None:
@@ -145,12 +139,11 @@ async def report_false_facts(keys: StolenKeys) -> None:
         await keys.publish("metadata", replace(known, facts=facts, observed_sequence=2**62))
         return "forged" in (await keys.cluster.get_node(VICTIM))["metadata"]["labels"].values()
 
-    async def is_corrected() -> bool:
-        return await keys.cluster.snapshot_victims() == before
-
     await wait_until(is_forged, "the labeler writes the false zone")
     assert (await keys.cluster.snapshot_victims())[VICTIM]["spec"] == before[VICTIM]["spec"]
-    await wait_until(is_corrected, "the labeler writes the true zone again")
+    await wait_for_value(
+        keys.cluster.snapshot_victims, before.__eq__, "the labeler writes the true zone again"
+    )
 
 
 def _now() -> datetime:
@@ -159,7 +152,7 @@ def _now() -> datetime:
 
 def make_attempt(user: str, tries: str, outcome: str, carry_out: CarryOut) -> Attempt[StolenKeys]:
     """The attempt with that user's key."""
-    return Attempt(name=f"`{user}`: {tries}", outcome=outcome, carry_out=carry_out)
+    return Attempt(f"`{user}`: {tries}", outcome, carry_out)
 
 
 FORGED_EVENTS: tuple[Attempt[StolenKeys], ...] = (

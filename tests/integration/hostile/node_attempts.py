@@ -10,7 +10,6 @@ from libs.common.contract.protected_annotation import compute_digest
 from libs.testbed.kubelet_node import PROVIDED_NODE_IP
 from libs.testbed.kubelets import STRATEGIC, RequestRejected
 from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
-from tests.bus_actors import wait_until
 from tests.integration.csr_cluster import until_said
 from tests.integration.hostile.attacked_cluster import NODES, VICTIM, VICTIM_IP, VICTIM_UUID
 from tests.integration.hostile.attacker import Attacker
@@ -72,12 +71,11 @@ async def take_addresses(attacker: Attacker) -> None:
     await attacker.cluster.wait_until_initialized(attacker.name)
     claimed = [{"type": "InternalIP", "address": VICTIM_IP}, {"type": "Hostname", "address": VICTIM}]
     assert await attacker.write({"status": {"addresses": claimed}}, "/status") == 200
-
-    async def is_corrected() -> bool:
-        node = await attacker.cluster.get_node(attacker.name)
-        return VICTIM_IP not in {each["address"] for each in node["status"]["addresses"]}
-
-    await wait_until(is_corrected, "the addresses are its own again")
+    await attacker.cluster.wait_for_node(
+        attacker.name,
+        lambda node: VICTIM_IP not in {each["address"] for each in node["status"]["addresses"]},
+        "has its own addresses again",
+    )
 
 
 async def announce_second_address(attacker: Attacker) -> None:
@@ -143,11 +141,9 @@ async def write_many_addresses(attacker: Attacker) -> None:
     many = [{"type": "InternalIP", "address": f"10.182.{n // 250}.{n % 250 + 1}"} for n in range(10_000)]
     patch = {"status": {"addresses": many}}
     assert await attacker.request("PATCH", f"{attacker.path}/status", patch, STRATEGIC) == 200
-
-    async def is_corrected() -> bool:
-        return len((await attacker.cluster.get_node(attacker.name))["status"]["addresses"]) < 10
-
-    await wait_until(is_corrected, "the addresses are its own again")
+    await attacker.cluster.wait_for_node(
+        attacker.name, lambda node: len(node["status"]["addresses"]) < 10, "has its own addresses again"
+    )
 
 
 async def announce_long_text(attacker: Attacker) -> None:
@@ -166,81 +162,73 @@ async def write_many_labels(attacker: Attacker) -> None:
     await until_said(attacker.cluster.services, "watcher", attacker.name, "the limit is")
 
 
-def _attempt(name: str, outcome: str, carry_out: Callable[[Attacker], Awaitable[None]]) -> Attempt[Attacker]:
-    return Attempt(name=name, outcome=outcome, carry_out=carry_out)
-
-
 _VICTIM_PATH = f"{NODES}/{VICTIM}"
 NODE_ATTEMPTS: tuple[Attempt[Attacker], ...] = (
-    _attempt("registers a Node under another name", REJECTED, register_another),
-    _attempt(
+    Attempt("registers a Node under another name", REJECTED, register_another),
+    Attempt(
         "labels another Node", REJECTED, cannot("PATCH", _VICTIM_PATH, {"metadata": {"labels": {"a": "b"}}})
     ),
-    _attempt(
+    Attempt(
         "writes another Node's status",
         REJECTED,
         cannot("PATCH", f"{_VICTIM_PATH}/status", {"status": {"addresses": []}}),
     ),
-    _attempt("deletes another Node", REJECTED, cannot("DELETE", _VICTIM_PATH)),
-    _attempt("registers with the label of a control plane", REJECTED, register_as_control_plane),
-    _attempt("gives its Node the label of a control plane", REJECTED, become_control_plane),
-    _attempt("removes the uninitialized taint itself", REJECTED, remove_taint),
-    _attempt(
+    Attempt("deletes another Node", REJECTED, cannot("DELETE", _VICTIM_PATH)),
+    Attempt("registers with the label of a control plane", REJECTED, register_as_control_plane),
+    Attempt("gives its Node the label of a control plane", REJECTED, become_control_plane),
+    Attempt("removes the uninitialized taint itself", REJECTED, remove_taint),
+    Attempt(
         "announces another node's address as its own", BLOCKED, announces(VICTIM_IP, "WrongMachineAnswers")
     ),
-    _attempt("announces a loopback address", f"metadata does not dial it; {BLOCKED}", announces("127.0.0.1")),
-    _attempt(
+    Attempt("announces a loopback address", f"metadata does not dial it; {BLOCKED}", announces("127.0.0.1")),
+    Attempt(
         "announces the link-local address of a cloud's metadata",
         f"metadata does not dial it; {BLOCKED}",
         announces("169.254.169.254"),
     ),
-    _attempt(
+    Attempt(
         "announces a host name",
         f"metadata does not resolve it; {BLOCKED}",
         announces("vault.internal.example"),
     ),
-    _attempt(
+    Attempt(
         "announces a text of 100 kB", "its own Node counts as one of another controller", announce_long_text
     ),
-    _attempt(
+    Attempt(
         "announces a text with line breaks and escape sequences",
         BLOCKED,
         announces("10.0.0.1\nlevel=error\x1b[2J"),
     ),
-    _attempt("announces an address of a Service", BLOCKED, announces("10.96.0.1", "TalosUnreachable")),
-    _attempt(
+    Attempt("announces an address of a Service", BLOCKED, announces("10.96.0.1", "TalosUnreachable")),
+    Attempt(
         "announces a second address that its machine does not have",
         "the labeler leaves the address out",
         announce_second_address,
     ),
-    _attempt("announces sixty addresses one after the other", "only its own Node waits for it", flap_node_ip),
-    _attempt(
+    Attempt("announces sixty addresses one after the other", "only its own Node waits for it", flap_node_ip),
+    Attempt(
         "registers its Node again with eight other uids",
         "kube-apiserver rejects its deletion; after an administrator's, the last Node is initialized",
         flap_uid,
     ),
-    _attempt(
-        "writes another node's addresses to its own status", "the labeler replaces them", take_addresses
-    ),
-    _attempt("writes 10,000 addresses to its own status", "the labeler replaces them", write_many_addresses),
-    _attempt(
-        "writes annotations of 250 kB", "its Node is initialized like any other", write_huge_annotations
-    ),
-    _attempt("registers with labels of 500 kB", "the watcher skips this Node and logs it", write_many_labels),
-    _attempt(
+    Attempt("writes another node's addresses to its own status", "the labeler replaces them", take_addresses),
+    Attempt("writes 10,000 addresses to its own status", "the labeler replaces them", write_many_addresses),
+    Attempt("writes annotations of 250 kB", "its Node is initialized like any other", write_huge_annotations),
+    Attempt("registers with labels of 500 kB", "the watcher skips this Node and logs it", write_many_labels),
+    Attempt(
         "registers with another node's pod CIDR",
         "ipam reports it on that Node, and the CIDR stays the other node's",
         take_pod_cidr,
     ),
-    _attempt(
+    Attempt(
         "registers with another node's providerID", "the labeler reports it on that Node", take_provider_id
     ),
-    _attempt(
+    Attempt(
         "reports another machine's systemUUID",
         "a Node is verified by its name first; both stay as they are",
         take_uuid,
     ),
-    _attempt(
+    Attempt(
         "forges the record of keys that the labeler may remove",
         "kube-apiserver rejects the digest, so the labeler ignores the record",
         forge_record,

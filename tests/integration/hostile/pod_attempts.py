@@ -37,10 +37,8 @@ async def open_plain(nats: BootstrapInstallation) -> Streams:
 
 async def open_tls(nats: BootstrapInstallation) -> Streams:
     """The same in TLS, without a key."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     reader, writer = await open_plain(nats)
-    await writer.start_tls(context)
+    await writer.start_tls(ssl._create_unverified_context())
     return reader, writer
 
 
@@ -140,43 +138,39 @@ async def connect_service(nats: BootstrapInstallation) -> None:
     await client.abort("done")
 
 
-def _attempt(name: str, outcome: str, carry_out: CarryOut) -> Attempt[BootstrapInstallation]:
-    return Attempt(name=name, outcome=outcome, carry_out=carry_out)
-
-
 POD_ATTEMPTS: tuple[Attempt[BootstrapInstallation], ...] = (
-    _attempt("connects to NATS without a key", REFUSED, authenticate_without_key),
-    _attempt("connects to NATS with a key of its own", REFUSED, authenticate_with_new_key),
-    _attempt("connects to NATS without TLS", REFUSED, says(HELLO, tls=False)),
-    _attempt(
+    Attempt("connects to NATS without a key", REFUSED, authenticate_without_key),
+    Attempt("connects to NATS with a key of its own", REFUSED, authenticate_with_new_key),
+    Attempt("connects to NATS without TLS", REFUSED, says(HELLO, tls=False)),
+    Attempt(
         "connects to NATS with TLS and a password",
         REFUSED,
         says(b'CONNECT {"user":"watcher","pass":"x"}\r\nPING\r\n', tls=True),
     ),
-    _attempt(
+    Attempt(
         "publishes to NATS before it authenticates",
         REFUSED,
         says(b"PUB talosccm.v1.flow.leading 2\r\n{}\r\nPING\r\n", tls=True),
     ),
-    _attempt(
+    Attempt(
         "sends a cluster's route protocol to the client port of NATS",
         REFUSED,
         says(b"RS+ $G talosccm.>\r\nRMSG $G a 2\r\n{}\r\n", tls=True),
     ),
-    _attempt("sends garbage to NATS in place of TLS", REFUSED, says(bytes(range(256)) * 40, tls=False)),
-    _attempt("sends NATS a line of 10 MB", REFUSED, says(b"CONNECT " + b"x" * 10_000_000, tls=True)),
-    _attempt(
+    Attempt("sends garbage to NATS in place of TLS", REFUSED, says(bytes(range(256)) * 40, tls=False)),
+    Attempt("sends NATS a line of 10 MB", REFUSED, says(b"CONNECT " + b"x" * 10_000_000, tls=True)),
+    Attempt(
         "poses as NATS with a certificate of another authority",
         "services do not sign its nonce",
         trust_another_authority,
     ),
-    _attempt(
+    Attempt(
         f"opens {CONNECTIONS} connections to NATS without TLS and keeps them",
         CLOSED,
         stays_silent(CONNECTIONS, open_plain),
     ),
-    _attempt("opens 50 connections to NATS with TLS and keeps them", CLOSED, stays_silent(50, open_tls)),
-    _attempt(
+    Attempt("opens 50 connections to NATS with TLS and keeps them", CLOSED, stays_silent(50, open_tls)),
+    Attempt(
         "sends NATS a TLS handshake byte by byte",
         "the server closes the connection after some seconds",
         shake_hands_slowly,

@@ -1,7 +1,6 @@
 """Certificate requests of a hostile kubelet; tests/csr_cases.py has two hundred more."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from libs.testbed.kubelets import JSON_PATCH
 from libs.testbed.signing_requests import APPROVED, CSRS
@@ -65,7 +64,7 @@ def of_case(name: str, tries: str) -> Attempt[Attacker]:
             await attacker.gets_its_own_certificate()
             assert not (await state_of(attacker.cluster.kubelets, filed)).conditions
 
-    return Attempt(name=tries, outcome=outcome, carry_out=carry_out)
+    return Attempt(tries, outcome, carry_out)
 
 
 def for_names(tries: str, text: str, **fields: list[str]) -> Attempt[Attacker]:
@@ -77,7 +76,7 @@ def for_names(tries: str, text: str, **fields: list[str]) -> Attempt[Attacker]:
         request = await attacker.request_certificate(dns=fields["dns"], ips=ips)
         await attacker.is_denied(request, text)
 
-    return Attempt(name=tries, outcome=DENIED, carry_out=carry_out)
+    return Attempt(tries, DENIED, carry_out)
 
 
 async def request_virtual_ip(attacker: Attacker) -> None:
@@ -105,8 +104,8 @@ async def request_without_node(attacker: Attacker) -> None:
 
 async def request_for_another_node(attacker: Attacker) -> None:
     await attacker.join()
-    path = f"{CSRS}/{await attacker.request_certificate(dns=[VICTIM], ips=[])}"
-    await attacker.is_denied(path.rpartition("/")[2], f"Node {VICTIM}'s own name")
+    request = await attacker.request_certificate(dns=[VICTIM], ips=[])
+    await attacker.is_denied(request, f"Node {VICTIM}'s own name")
 
 
 async def approve_itself(attacker: Attacker) -> None:
@@ -132,10 +131,6 @@ async def flood(attacker: Attacker) -> None:
     assert sum(bool(state.conditions) for state in states) <= 20
 
 
-def _attempt(name: str, outcome: str, carry_out: Callable[[Attacker], Awaitable[None]]) -> Attempt[Attacker]:
-    return Attempt(name=name, outcome=outcome, carry_out=carry_out)
-
-
 REQUEST_ATTEMPTS: tuple[Attempt[Attacker], ...] = (
     for_names("a request for another node's address alone", f"Node {VICTIM}'s", dns=[], ips=[VICTIM_IP]),
     for_names(
@@ -148,18 +143,18 @@ REQUEST_ATTEMPTS: tuple[Attempt[Attacker], ...] = (
         dns=["vault.internal.example"],
         ips=["own"],
     ),
-    _attempt("a request for another node's name alone", DENIED, request_for_another_node),
-    _attempt(
+    Attempt("a request for another node's name alone", DENIED, request_for_another_node),
+    Attempt(
         "a request for another node's address, which its own Talos attests", WAITS, request_attested_address
     ),
-    _attempt(
+    Attempt(
         "a request for the virtual IP of the API server, which its own Talos attests",
         WAITS,
         request_virtual_ip,
     ),
-    _attempt("a request for an address that no machine has", WAITS, request_unused_address),
-    _attempt("a request before its Node exists", WAITS, request_without_node),
-    _attempt("approval of its own request", REJECTED, approve_itself),
-    _attempt(f"{FLOOD} requests at once", "csr answers at most twenty; other nodes notice nothing", flood),
+    Attempt("a request for an address that no machine has", WAITS, request_unused_address),
+    Attempt("a request before its Node exists", WAITS, request_without_node),
+    Attempt("approval of its own request", REJECTED, approve_itself),
+    Attempt(f"{FLOOD} requests at once", "csr answers at most twenty; other nodes notice nothing", flood),
     *(of_case(name, tries) for name, tries in OF_CASES.items()),
 )

@@ -142,10 +142,6 @@ async def change_without_end(attacker: Attacker) -> None:
         await attacker.cluster.machines.change_machine(attacker.name, addresses=lies)
 
 
-def _attempt(name: str, outcome: str, carry_out: CARRY) -> Attempt[Attacker]:
-    return Attempt(name=name, outcome=outcome, carry_out=carry_out)
-
-
 def _many(attacker: Attacker) -> dict[str, Any]:
     return {
         "addresses": attacker.with_addresses(*(f"10.180.{n // 250}.{n % 250 + 1}/24" for n in range(10_000)))
@@ -155,8 +151,8 @@ def _many(attacker: Attacker) -> dict[str, Any]:
 WRONG = "WrongMachineAnswers"
 INVALID = "TalosAnswerInvalid"
 TALOS_ATTEMPTS: tuple[Attempt[Attacker], ...] = (
-    _attempt("reports another node's name", BLOCKED, answers(lambda attacker: {"name": VICTIM}, WRONG)),
-    _attempt(
+    Attempt("reports another node's name", BLOCKED, answers(lambda attacker: {"name": VICTIM}, WRONG)),
+    Attempt(
         "reports another node's name and systemUUID",
         BLOCKED,
         answers(
@@ -164,80 +160,80 @@ TALOS_ATTEMPTS: tuple[Attempt[Attacker], ...] = (
             WRONG,
         ),
     ),
-    _attempt("reports no node name", BLOCKED, answers(lambda attacker: {"name": ""}, "TalosResourceMissing")),
-    _attempt(
+    Attempt("reports no node name", BLOCKED, answers(lambda attacker: {"name": ""}, "TalosResourceMissing")),
+    Attempt(
         "reports another node's address",
         INITIALIZED + " without it",
         is_initialized(addresses(f"{VICTIM_IP}/24")),
     ),
-    _attempt(
+    Attempt(
         "reports loopback, link-local and Service addresses",
         INITIALIZED + " without them",
         is_initialized(addresses("127.0.0.1/8", "169.254.169.254/16", "10.96.0.1/32")),
     ),
-    _attempt(
+    Attempt(
         "reports another node's address as its public one",
         "it is on its own Node only; no certificate contains it",
         report_public_address,
     ),
-    _attempt("reports 10,000 addresses", BLOCKED, answers(_many, INVALID)),
-    _attempt("reports a host name of 1.5 MB", BLOCKED, answers(platform(hostname="h" * 1_500_000), INVALID)),
-    _attempt(
+    Attempt("reports 10,000 addresses", BLOCKED, answers(_many, INVALID)),
+    Attempt("reports a host name of 1.5 MB", BLOCKED, answers(platform(hostname="h" * 1_500_000), INVALID)),
+    Attempt(
         "reports tags of 1 MB",
         BLOCKED,
         answers(platform(tags={f"t{n}": "x" * 1000 for n in range(1000)}), INVALID),
     ),
-    _attempt(
+    Attempt(
         "reports a zone that is no label value",
         "the labeler leaves the label out",
         skips("topology.kubernetes.io/zone", platform(zone="a b/ü")),
     ),
-    _attempt(
+    Attempt(
         "reports an instance type of 300 characters",
         "the labeler leaves the label out",
         skips("node.kubernetes.io/instance-type", platform(instance_type="x" * 300)),
     ),
-    _attempt("reports a template as a tag", "the rule's result contains the text as it is", inject_template),
-    _attempt(
+    Attempt("reports a template as a tag", "the rule's result contains the text as it is", inject_template),
+    Attempt(
         "reports line breaks and escape sequences",
         "logs, Events and conditions stay one line each",
         write_control_characters,
     ),
-    _attempt(
+    Attempt(
         "reports another machine's providerID",
         BLOCKED,
         copy_provider_id,
     ),
-    _attempt(
+    Attempt(
         "claims to be a control plane with other networks",
         "metadata queries the endpoints of the talosconfig",
         claim_control_plane,
     ),
-    _attempt(
+    Attempt(
         "reports a discovery without the other machines", "only a control plane's list counts", forget_member
     ),
-    _attempt("reports that it shuts down", INITIALIZED, announce_shutdown),
-    _attempt(
+    Attempt("reports that it shuts down", INITIALIZED, announce_shutdown),
+    Attempt(
         "never answers",
         "its own Node waits until the machine answers; no other Node does",
         behaves(hang=True),
     ),
-    _attempt(
+    Attempt(
         "answers after three seconds",
         "its own Node waits until the machine answers; no other Node does",
         behaves(delay_ms=3000),
     ),
-    _attempt(
+    Attempt(
         "denies every query",
         "its own Node waits until the machine answers; no other Node does",
         behaves(permission_denied=True),
     ),
-    _attempt(
+    Attempt(
         "has none of the resources",
         "its own Node waits until the machine answers; no other Node does",
         behaves(not_found=["Nodenames.kubernetes.talos.dev"]),
     ),
-    _attempt(
+    Attempt(
         "changes its addresses 300 times without a pause",
         "metadata queries it no more often than once a second",
         change_without_end,

@@ -25,6 +25,14 @@ def a_talosconfig(pki: TalosPki, *, issued_at: datetime = NOW, lifetime: timedel
     return pki.talosconfig(["10.0.0.1"], issued_at=issued_at, lifetime=lifetime)
 
 
+@pytest.fixture
+def path(pki: TalosPki, tmp_path: Path) -> Path:
+    """A file as the cluster writes it."""
+    path = tmp_path / "config"
+    path.write_text(a_talosconfig(pki))
+    return path
+
+
 def a_broken(text: str, **fields: str) -> str:
     """The config with fields of its context replaced by other text."""
     config = msgspec.yaml.decode(text)
@@ -33,9 +41,7 @@ def a_broken(text: str, **fields: str) -> str:
     return msgspec.yaml.encode(config).decode()
 
 
-def test_a_file_as_the_cluster_writes_it_gives_credentials(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
+def test_a_file_as_the_cluster_writes_it_gives_credentials(path: Path):
     credentials = CredentialStore([path]).current(NOW)
     assert credentials.not_after == NOW + 6 * HOUR
     assert credentials.roles == ("os:reader",)
@@ -108,9 +114,7 @@ def test_a_key_of_another_certificate_is_named(pki: TalosPki, tmp_path: Path):
         CredentialStore([path]).current(NOW)
 
 
-def test_a_replaced_file_is_noticed_at_the_next_check_and_not_before(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
+def test_a_replaced_file_is_noticed_at_the_next_check_and_not_before(path: Path, pki: TalosPki):
     store = CredentialStore([path], recheck_seconds=5)
     first = store.current(NOW)
     path.write_text(a_talosconfig(pki, lifetime=7 * HOUR))
@@ -135,9 +139,7 @@ def test_a_secret_is_updated_by_swapping_a_symlink(pki: TalosPki, tmp_path: Path
     assert store.current(NOW).not_after == NOW + 7 * HOUR
 
 
-def test_a_file_touched_but_not_changed_gives_the_same_credentials(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
+def test_a_file_touched_but_not_changed_gives_the_same_credentials(path: Path):
     store = CredentialStore([path], recheck_seconds=0)
     first = store.current(NOW)
     os.utime(path, (1, 1))
@@ -173,9 +175,7 @@ def _replaced_unnoticed(pki: TalosPki, tmp_path: Path) -> tuple[Path, Credential
     return path, store
 
 
-def test_a_file_that_breaks_leaves_working_credentials_and_a_problem(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
+def test_a_file_that_breaks_leaves_working_credentials_and_a_problem(path: Path, pki: TalosPki):
     store = CredentialStore([path], recheck_seconds=0)
     first = store.current(NOW)
     path.write_text("")
@@ -189,9 +189,7 @@ def test_a_file_that_breaks_leaves_working_credentials_and_a_problem(pki: TalosP
     assert store.problem == ""
 
 
-def test_credentials_whose_file_is_broken_end_when_they_expire(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
+def test_credentials_whose_file_is_broken_end_when_they_expire(path: Path):
     store = CredentialStore([path], recheck_seconds=0)
     store.current(NOW)
     path.write_text("")
@@ -199,9 +197,7 @@ def test_credentials_whose_file_is_broken_end_when_they_expire(pki: TalosPki, tm
         store.current(NOW + 7 * HOUR)
 
 
-def test_a_clock_set_back_does_not_stop_the_checks(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
+def test_a_clock_set_back_does_not_stop_the_checks(path: Path, pki: TalosPki):
     store = CredentialStore([path], recheck_seconds=5)
     store.current(NOW)
     path.write_text(a_talosconfig(pki, lifetime=7 * HOUR))
@@ -233,10 +229,8 @@ def test_an_expired_certificate_is_a_problem_but_the_server_judges(pki: TalosPki
     ],
 )
 def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(
-    pki: TalosPki, tmp_path: Path, now: float, written: float, message: str
+    path: Path, now: float, written: float, message: str
 ):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki))
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     times = {"not_before": begin, "not_after": begin + 6 * HOUR, "written_at": begin + written * HOUR}
     credentials = msgspec.structs.replace(CredentialStore([path]).current(NOW), **times)
