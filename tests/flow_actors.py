@@ -81,11 +81,11 @@ class FlowActor(ServiceFlow):
         """A complete snapshot; None = no signing requests are watched, or no ServiceCIDRs known."""
         await super().publish_snapshot(nodes, requests=requests, service_cidrs=service_cidrs)
 
-    async def publish_node(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
+    async def publish_node(self, node: Node) -> int:
         """The Node as it is now, newer than all before."""
         order = self._next()
         event = events.NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
-        return await self.bus.publish(event, headers=headers)
+        return await self.bus.publish(event)
 
     async def publish_node_gone(self, node: Node) -> int:
         """The Node is deleted."""

@@ -145,9 +145,8 @@ class ServiceFlow:
         fault: MachineFault = REFUSED,
         *,
         last_known: MachineFacts | None = None,
-        observed: int = 0,
     ) -> int:
-        """The Node's machine does not answer; without `observed` the Node is published first."""
+        """The Node as it is now, whose machine does not answer."""
         return await self.publish(
             make_unreachable(
                 node,
@@ -155,7 +154,7 @@ class ServiceFlow:
                 last_known=last_known,
                 retry_at=NOW,
                 stream_id=self.stream_id,
-                observed_sequence=observed or await self.publish_node(node),
+                observed_sequence=await self.publish_node(node),
             )
         )
 

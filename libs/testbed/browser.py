@@ -102,13 +102,13 @@ class Page:
         """Move the pointer to a point of the page."""
         await self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    async def resize(self, width: int, height: int, *, scale: float = 1.0) -> None:
+    async def resize(self, width: int, height: int) -> None:
         """Set the size of the page in CSS pixels."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
-            deviceScaleFactor=scale,
+            deviceScaleFactor=1.0,
             mobile=width < 600,
         )
 

@@ -82,14 +82,14 @@ def build_not_ready_status(now: datetime) -> dict[str, Any]:
 def build_unreachable_status(now: datetime) -> dict[str, Any]:
     """Return the status that kube-controller-manager writes after the grace period without a heartbeat."""
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
-    return {"conditions": [{**unknown, "lastTransitionTime": _format_time(now)}]}
+    return {"conditions": [{**unknown, "lastTransitionTime": format_time(now)}]}
 
 
 def build_heartbeat_status(now: datetime) -> dict[str, Any]:
     """Return the status that the kubelet reports without a change."""
     return {
         "conditions": [
-            {"type": kind, "lastHeartbeatTime": _format_time(now)} for kind in (*_PRESSURES, "Ready")
+            {"type": kind, "lastHeartbeatTime": format_time(now)} for kind in (*_PRESSURES, "Ready")
         ]
     }
 
@@ -151,12 +151,13 @@ def _build_conditions(now: datetime, *, ready: bool) -> list[dict[str, str]]:
             "type": kind,
             "status": status,
             "reason": reason,
-            "lastHeartbeatTime": _format_time(now),
-            "lastTransitionTime": _format_time(now),
+            "lastHeartbeatTime": format_time(now),
+            "lastTransitionTime": format_time(now),
         }
         for kind, status, reason in states
     ]
 
 
-def _format_time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
+    """Return a time as Kubernetes writes it, in seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

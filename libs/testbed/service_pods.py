@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.common.contract.services import METADATA
+from libs.testbed.kubelet_node import format_time
 from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet
 from libs.testbed.service_permissions import ACCOUNT_NAMESPACE, ALL_IN_ONE
 from libs.testbed.service_processes import ServiceProcesses
@@ -111,14 +112,14 @@ class ServicePods:
         why = {} if is_ready else {"reason": "ContainersNotReady"}
         if not is_ready:
             why["message"] = f"containers with unready status: [{name}]"
-        condition = {"status": "True" if is_ready else "False", "lastTransitionTime": _format_time(now)} | why
+        condition = {"status": "True" if is_ready else "False", "lastTransitionTime": format_time(now)} | why
         container = {
             "name": name,
             "ready": is_ready,
             "restartCount": 0,
             "image": _IMAGE,
             "imageID": "",
-            "state": {"running": {"startedAt": _format_time(self._started_at)}},
+            "state": {"running": {"startedAt": format_time(self._started_at)}},
         }
         status = {
             "phase": "Running",
@@ -210,7 +211,3 @@ def _build_labels(process: str) -> dict[str, str]:
         "app.kubernetes.io/version": importlib.metadata.version("talos-ccm"),
     }
     return labels if process == _ALL else labels | {"app.kubernetes.io/component": process}
-
-
-def _format_time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

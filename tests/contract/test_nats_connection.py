@@ -52,11 +52,11 @@ class NatsRecorder:
 
 
 @asynccontextmanager
-async def scripted(*sent: bytes, greeting: bytes = _GREETING % b"") -> AsyncIterator[int]:
+async def scripted(*sent: bytes) -> AsyncIterator[int]:
     """The port of a server that answers the first PING with PONG and then sends `sent`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(greeting)
+        writer.write(_GREETING % b"")
         while line := await reader.readline():
             if line == b"PING\r\n":
                 writer.write(b"PONG\r\n" + b"".join(sent))

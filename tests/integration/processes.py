@@ -75,12 +75,11 @@ async def a_process(
     run_dir: Path,
     module: str,
     *arguments: str,
-    port: int | None = None,
     start: Callable[..., ChildProcess] = start_program,
     **environment: str,
 ) -> AsyncIterator[Process]:
     """`python -m module arguments` with a port of its own, by default without a NATS; forked if it can be."""
-    port = port or allocate_port()
+    port = allocate_port()
     run_dir = Path(tempfile.mkdtemp(dir=run_dir))  # a log of its own
     clean = {"NATS_URL": NOWHERE, "KUBECONFIG": "", "TALOSCONFIG": "", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
     child = start("process", module, [*arguments, f"--secure-port={port}"], run_dir, env=clean | environment)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
@@ -17,7 +16,6 @@ from tests.bus_actors import wait_until
 
 ApiServer = SimApiServer | ControlPlane
 MEMORY: dict[str, Any] = {"nats_url": "", "all_in_one": True, "bus": "memory"}
-FORMS: dict[str, dict[str, Any]] = {"all-in-one-memory": MEMORY, "separate-processes": {}}
 
 
 @asynccontextmanager
@@ -65,7 +63,7 @@ class ServiceCluster:
         """Every Node as the API server returns it."""
         return list((await self.kubelets.request("GET", "/api/v1/nodes")).body["items"])
 
-    async def wait_until_initialized(self, count: int, seconds: float = HANG_SECONDS) -> None:
+    async def wait_until_initialized(self, count: int) -> None:
         """Return once there are that many Nodes and none has the uninitialized taint."""
 
         async def are_initialized() -> bool:
@@ -73,7 +71,7 @@ class ServiceCluster:
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
             return len(nodes) == count and UNINITIALIZED_TAINT not in taints
 
-        await wait_until(are_initialized, f"{count} Nodes are initialized", seconds)
+        await wait_until(are_initialized, f"{count} Nodes are initialized")
 
 
 @asynccontextmanager

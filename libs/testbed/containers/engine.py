@@ -33,9 +33,9 @@ class ContainerEngine:
             "DOCKER_BUILDKIT": "1",
         }
 
-    def run_docker(self, *words: str | Path, more: Mapping[str, str] | None = None) -> str:
+    def run_docker(self, *words: str | Path) -> str:
         """Run a docker command and return its stdout. Raises CommandFailed."""
-        return run_command(["docker", *words], env={**self.env, **(more or {})})
+        return run_command(["docker", *words], env=self.env)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from libs.testbed.kubelet_node import format_time
 from libs.testbed.pki import CertificateAuthority
 from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, parse_number
 from libs.testbed.sim_apiserver.authorization import Identity, admit_approval, authorize, is_allowed
@@ -270,7 +271,7 @@ class SimApi:
         return raw
 
     def _make_caller(self, identity: Identity) -> Caller:
-        return Caller(identity.user, identity.groups, _format_time(self._now()))
+        return Caller(identity.user, identity.groups, format_time(self._now()))
 
     def sign_approved(self, authority: CertificateAuthority) -> None:
         """Sign approved requests without a certificate, as kube-controller-manager does."""
@@ -285,10 +286,6 @@ class SimApi:
     def _stamp(self, item: Document) -> Document:
         """Return the object with the version of the next change."""
         return item | {"metadata": item["metadata"] | {"resourceVersion": str(self.store.version + 1)}}
-
-
-def _format_time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _add_kind(kind: ResourceKind, raw: bytes) -> bytes:

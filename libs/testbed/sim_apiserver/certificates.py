@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from libs.testbed.kubelet_node import format_time
 from libs.testbed.pki import CertificateAuthority, build_key_usage, start_certificate
 from libs.testbed.sim_apiserver.refusals import invalid
 from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind
@@ -103,7 +104,7 @@ def sign_request(request: Document, authority: CertificateAuthority, now: dateti
         csr = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
         issued = _issue_certificate(csr, spec, authority, now)
     except _UNREADABLE as error:
-        times = dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        times = dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), format_time(now))
         failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure"}
         conditions = [*status["conditions"], failed | times | {"message": str(error)}]
         return {**request, "status": {**status, "conditions": conditions}}

@@ -12,7 +12,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import SimpleNamespace
+from typing import Final, NamedTuple, cast
 
 import aiohttp
 import click
@@ -24,6 +25,7 @@ from libs.common.contract.services import CONSOLE, DURABLES, LABELER
 from libs.common.contract.subjects import ALL_SUBJECTS
 from libs.common.observability import metrics
 from libs.common.service.pulse_publisher import build_pulse
+from libs.common.service.service import Service
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
 from libs.testbed.run_directory import open_run_directory
@@ -240,19 +242,6 @@ def _summarize(what: str, found: list[tuple[Variant, Figures]], seconds: float) 
 # ---- alone: pulses and delivery, without anything else
 
 
-class _IdleService:
-    """A service that does nothing."""
-
-    spec = LABELER
-
-    async def run(self) -> None:
-        """Return at once."""
-
-    def problems(self) -> tuple[str, ...]:
-        """Return none."""
-        return ()
-
-
 async def _measure_alone(messages: int, rounds: int) -> None:
     with open_run_directory("console-alone", None) as run_dir:
         async with NatsServer.start(run_dir / "nats") as server:
@@ -271,8 +260,8 @@ async def _measure_pulses(bus: NatsBus, server: NatsServer, count: int) -> None:
         metrics.KUBE_REQUESTS.labels("labeler", "patch", f"resource-{number}", "200").inc()
         metrics.PUBLISHED.labels(f"decided.labeler.{number}", "published").inc()
         metrics.HANDLED.labels("labeler", f"event-{number}", "handled").inc()
+    service = cast("Service", SimpleNamespace(spec=LABELER))  # a pulse reads nothing else of it
     for events in ((), (_EVENT,) * MAX_PULSE_EVENTS):
-        service = _IdleService()
         own, nats = time.process_time(), _read_cpu(server)
         for _ in range(count):
             pulse = build_pulse(bus, service, "host_1", (), events)

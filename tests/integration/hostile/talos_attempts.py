@@ -43,9 +43,9 @@ def platform(**fields: Any) -> Callable[[Attacker], dict[str, Any]]:
     return lambda attacker: {"platform": attacker.platform(**fields)}
 
 
-def addresses(*some: str, link: str = "eth0") -> Callable[[Attacker], dict[str, Any]]:
+def addresses(*some: str) -> Callable[[Attacker], dict[str, Any]]:
     """Its own addresses and these."""
-    return lambda attacker: {"addresses": attacker.with_addresses(*some, link=link)}
+    return lambda attacker: {"addresses": attacker.with_addresses(*some)}
 
 
 def skips(label: str, lies: Callable[[Attacker], dict[str, Any]]) -> CARRY:

@@ -27,13 +27,11 @@ class World:
         self.stream = Stream("created")
         self.now = 100.0
 
-    def say(
-        self, subject: str, *, expected: int | None = None, ttl: float | None = None, payload_bytes: int = 2
-    ) -> int:
+    def say(self, subject: str, *, expected: int | None = None, ttl: float | None = None) -> int:
         return self.stream.publish(
             subject,
             make_event(),
-            payload_bytes=payload_bytes,
+            payload_bytes=2,
             headers={},
             expected_sequence=expected,
             ttl_seconds=ttl,
