@@ -7,7 +7,6 @@ import msgspec
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
-    Ingress,
     InvalidField,
     Owner,
     ParsedRequest,
@@ -56,6 +55,10 @@ class HcloudBalancers:
     """Implements Balancers for the project of a token, which has to be one that may write."""
 
     has_outliving_parts = False
+    plan_changes = staticmethod(plan.plan_changes)
+    plan_adoption = staticmethod(plan.plan_adoption)
+    plan_hand_back = staticmethod(plan.plan_hand_back)
+    build_ingress = staticmethod(plan.build_ingress)
 
     def __init__(
         self,
@@ -87,29 +90,9 @@ class HcloudBalancers:
         """Return the desired balancer without targets."""
         return read_request(request, self._options)
 
-    def plan_changes(
-        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
-    ) -> tuple[Change, ...]:
-        """Return what differs."""
-        return plan.plan_changes(desired, targets, balancer)
-
     def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
         """Return the changes that remove our targets, ports and tags."""
         return plan.plan_release(balancer)
-
-    def plan_adoption(
-        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
-    ) -> Change | InvalidField:
-        """Return the change of tags, or why the Service cannot use the balancer."""
-        return plan.plan_adoption(desired, targets, balancer, owner)
-
-    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> Change:
-        """Return the change of tags."""
-        return plan.plan_hand_back(balancer, service_uid)
-
-    def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-        """Return the entries of the status, None to leave it unchanged."""
-        return plan.build_ingress(desired, balancer)
 
     # ---- reads
 

@@ -8,7 +8,6 @@ import msgspec
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
-    Ingress,
     InvalidField,
     Owner,
     ParsedRequest,
@@ -56,6 +55,9 @@ class OctaviaBalancers:
     """Implements Balancers for the project of a credential, which has to be one that may write."""
 
     has_outliving_parts = False  # a floating address needs the port of its balancer
+    plan_changes = staticmethod(plan.plan_changes)
+    plan_release = staticmethod(plan.plan_release)
+    build_ingress = staticmethod(plan.build_ingress)
 
     def __init__(
         self,
@@ -94,16 +96,6 @@ class OctaviaBalancers:
         desired = msgspec.structs.replace(parsed.desired, may_open_ports=False)
         return msgspec.structs.replace(parsed, invalid=(*parsed.invalid, field), desired=desired)
 
-    def plan_changes(
-        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
-    ) -> tuple[Change, ...]:
-        """Return what differs."""
-        return plan.plan_changes(desired, targets, balancer)
-
-    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
-        """Return the changes that remove our ports, pools, addresses and tags."""
-        return plan.plan_release(balancer, keeps_address=keeps_address)
-
     def plan_adoption(
         self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
     ) -> Change | InvalidField:
@@ -114,10 +106,6 @@ class OctaviaBalancers:
         """Return why not: the cloud's own controller finds balancers by their names."""
         reason = "cloud-provider-openstack finds load balancers by name only: it cannot take this one"
         return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
-
-    def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-        """Return the entries of the status, None to leave it unchanged."""
-        return plan.build_ingress(desired, balancer)
 
     # ---- reads
 

@@ -8,7 +8,6 @@ import msgspec
 from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
-    Ingress,
     InvalidField,
     Owner,
     ParsedRequest,
@@ -65,6 +64,8 @@ class ThalassaBalancers:
     """Implements Balancers for the organisation of a config file; its credential has to be able to write."""
 
     has_outliving_parts = True  # target groups
+    plan_changes = staticmethod(plan.plan_changes)
+    build_ingress = staticmethod(plan.build_ingress)
 
     def __init__(
         self,
@@ -103,12 +104,6 @@ class ThalassaBalancers:
         defaults = read_file_defaults(config, self._api.find_vpc(config), self._default_subnet)
         return read_request(request, defaults)
 
-    def plan_changes(
-        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
-    ) -> tuple[Change, ...]:
-        """Return what differs."""
-        return plan.plan_changes(desired, targets, balancer)
-
     def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
         """Return the changes that remove our ports and labels."""
         return plan.plan_release(balancer)
@@ -123,10 +118,6 @@ class ThalassaBalancers:
         """Return why not: the cloud's own controller would leave our target groups behind."""
         reason = "Thalassa's controller does not take over target groups: it cannot take this one"
         return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
-
-    def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-        """Return the entries of the status, None to leave it unchanged."""
-        return plan.build_ingress(desired, balancer)
 
     # ---- reads
 
