@@ -4,9 +4,10 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from tests.builders import NOW
 
@@ -46,6 +47,7 @@ class RunningClock:
 
 
 ResultT = TypeVar("ResultT")
+_ArgumentTs = TypeVarTuple("_ArgumentTs")
 _ARRIVAL: Final = 0.001  # real seconds, on the loopback
 _TRANSFER: Final = 0.0001  # seconds of the clock
 
@@ -60,8 +62,11 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 1000.0
+        self.threads = 0  # at work
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.threads:
+            return super().select(timeout)
         ready = super().select(0)
         if not ready and timeout is None:
             raise AssertionError("every task waits, and no timer is set")
@@ -78,6 +83,8 @@ class _PatientSelector(_JumpingSelector):
         self._is_quiet = True  # nothing has arrived since time passed
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.threads:
+            return super().select(timeout)
         ready = selectors.SelectSelector.select(self, 0 if self._is_quiet else min(timeout or 0, _ARRIVAL))
         self._is_quiet = not ready
         if not ready:
@@ -87,9 +94,10 @@ class _PatientSelector(_JumpingSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Serves tasks and timers of one thread; a test must not use threads or other processes on it.
+    """Serves tasks and timers of one thread; a test must not wait for other processes on it.
 
-    `has_servers`: a test may use servers that run on it, too.
+    `has_servers`: a test may use servers that run on it, too. While a thread of an executor works, as in a
+    login by a library, no time passes.
     """
 
     def __init__(self, *, has_servers: bool = False) -> None:
@@ -98,6 +106,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock.seconds
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*_ArgumentTs], ResultT], *args: *_ArgumentTs
+    ) -> asyncio.Future[ResultT]:
+        """Run it in a thread."""
+        future = super().run_in_executor(executor, func, *args)
+        self._clock.threads += 1
+        future.add_done_callback(self._end_thread)
+        return future
+
+    def _end_thread(self, _: Any) -> None:
+        self._clock.threads -= 1
 
 
 class VirtualClock:

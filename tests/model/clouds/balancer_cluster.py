@@ -101,13 +101,17 @@ class Process:
         options = AccountOptions(
             credential=world.credential,
             user_agent=f"talos-ccm/{identity}",
-            endpoint=world.cloud.endpoint,
+            endpoint=world.endpoint,
             now=world.now,
         )
         self._clients = ADAPTERS[world.provider](options, {}, None)
         assert self._clients.balancers is not None
         parse = self._clients.instances.parse_provider_id
-        rules = TargetRules(parse_provider_id=parse, needs_ipv4=self._clients.needs_ipv4)
+        rules = TargetRules(
+            parse_provider_id=parse,
+            needs_ipv4=self._clients.needs_ipv4,
+            uses_addresses=self._clients.uses_addresses,
+        )
         self.nodes = TargetNodes(rules)
         dependencies = Dependencies(
             bus=MemoryBus(MemoryServer()),
@@ -167,6 +171,7 @@ class RandomCluster:
     native_label = "hcloud-ccm/service-uid"
     id_key = "id"  # of a load balancer
     has_node_selectors = True
+    node_selector = f"{PREFIX}node-selector"
     read_faults: tuple[tuple[str, str], ...] = _READ_FAULTS
     write_faults: tuple[tuple[str, str], ...] = _WRITE_FAULTS
 
@@ -238,6 +243,11 @@ class RandomCluster:
         self.project = self.cloud.cloud.add_project(TOKEN)
         self.anchor = InstanceAnchor(kind="network", id=str(self.project.add_network()))
         self.credential = TOKEN
+
+    @property
+    def endpoint(self) -> str:
+        """That the account is configured with."""
+        return self.cloud.endpoint
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.cloud.cloud.unix_time(), UTC)
@@ -360,7 +370,7 @@ class RandomCluster:
 
     def choose_annotations(self, group: int) -> dict[str, str]:
         """Of a Service whose Nodes are those of the group."""
-        return {f"{PREFIX}location": "fsn1", f"{PREFIX}node-selector": f"{GROUP}={group}"}
+        return {f"{PREFIX}location": "fsn1", self.node_selector: f"{GROUP}={group}"}
 
     def list_changes(self) -> tuple[tuple[str, str], ...]:
         """Annotations that a user may set."""
@@ -369,7 +379,7 @@ class RandomCluster:
             (f"{PREFIX}algorithm-type", "round_robin"),
             (f"{PREFIX}type", "lb21"),
             (f"{PREFIX}health-check-interval", "7s"),
-            (f"{PREFIX}node-selector", f"{GROUP}={self.random.randrange(self.scale.groups)}"),
+            (self.node_selector, f"{GROUP}={self.random.randrange(self.scale.groups)}"),
         )
 
     async def patch_service(self, name: str, **fields: Any) -> None:
@@ -459,6 +469,10 @@ class RandomCluster:
     def is_protected(self, balancer: Any) -> bool:
         return bool(balancer["protection"]["delete"])
 
+    def has_failed(self, balancer: Any) -> bool:
+        """Whether the cloud could not build it: another one follows."""
+        return False
+
     def remove_balancer(self, balancer: Any) -> None:
         """Delete it in the console of the cloud."""
         self.project.remove("load_balancers", balancer["id"])
@@ -474,6 +488,11 @@ class RandomCluster:
 
     def is_creation(self, request: SimRequest) -> bool:
         return request.path.strip("/") == "load_balancers"
+
+    def read_labels(self, request: SimRequest) -> dict[str, str]:
+        """The tags in the request that creates a load balancer."""
+        labels: dict[str, str] = msgspec.json.decode(request.body)["labels"]
+        return labels
 
     def find_target(self, request: SimRequest) -> tuple[Any, bool]:
         """The load balancer that a change is about, and whether it is about the whole of it."""
@@ -559,7 +578,7 @@ class RandomCluster:
         if request.method == "GET":
             return None
         if self.is_creation(request):
-            return self._judge_create(msgspec.json.decode(request.body)["labels"])
+            return self._judge_create(self.read_labels(request))
         balancer, is_whole = self.find_target(request)
         if balancer is None:
             return None
@@ -578,6 +597,8 @@ class RandomCluster:
             return None
         service = self.find_service(uid)
         if service is None or not self.is_wanted(service) or self._is_touched(uid):
+            return None
+        if self.has_failed(balancer):
             return None
         record = read_balancer_record(service, self.now())
         if len(self.list_own(uid)) == 1 or (record is not None and record.id == str(number)):
@@ -612,11 +633,15 @@ class RandomCluster:
         for number, document in self.foreign.items():
             if self.balancers.get(number) != document:
                 self.blame(f"foreign load balancer {number} has changed")
-        own = self.list_own()
         services = {each.uid: each for each in self.list_services().values()}
-        by_uid = Counter(each["labels"][SERVICE_LABEL] for each in own)
-        for uid in by_uid.keys() - services.keys():
-            self.blame(f"orphan: {[each[self.id_key] for each in self.list_own(uid)]} of {uid}")
+        parts = (each for each in self.list_parts() if each["labels"].get(CLUSTER_LABEL) == self.cluster_uid)
+        for each in (*self.list_own(), *parts):
+            if each["labels"][SERVICE_LABEL] not in services:
+                self.blame(f"orphan: {each[self.id_key]} of {each['labels'][SERVICE_LABEL]}")
+        self._look_for_doubles(services)
+
+    def _look_for_doubles(self, services: dict[str, KubeService]) -> None:
+        by_uid = Counter(each["labels"][SERVICE_LABEL] for each in self.list_own())
         present = set()
         for uid in (uid for uid, count in by_uid.items() if count > 1 and uid in services):
             record = read_balancer_record(services[uid], self.now())
@@ -680,7 +705,9 @@ class RandomCluster:
 
     def needs_operator(self, service: KubeService) -> bool:
         """Whether an operator has to remove the finalizer of a deleted Service."""
-        return self.is_unprovable(service)
+        return self.is_unprovable(service) and not any(
+            each["labels"].get(SERVICE_LABEL) == service.uid for each in self.list_parts()
+        )
 
     def is_invalid(self, service: KubeService) -> bool:
         """Whether it has a value that its cloud cannot enforce."""
@@ -704,7 +731,7 @@ class RandomCluster:
 
     def is_selected_by(self, service: KubeService, node: Node) -> bool:
         """Whether the Service selects the Node."""
-        group = service.metadata.annotations[f"{PREFIX}node-selector"].partition("=")[2]
+        group = service.metadata.annotations[self.node_selector].partition("=")[2]
         return node.labels.get(GROUP) == group
 
     async def wait_until(self, is_done: Callable[[], bool], minutes: float) -> bool:

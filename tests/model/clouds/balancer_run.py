@@ -20,14 +20,20 @@ from tests.model.clouds.thalassa_cluster import ThalassaCluster
 CLUSTERS: Final[Mapping[str, type[RandomCluster]]] = {"hcloud": RandomCluster, "thalassa": ThalassaCluster}
 
 
-def main(cloud: str, seeds: int, file: Path, services: int = 20, nodes: int = 10) -> int:
+def run_schedules(
+    cluster: type[RandomCluster], seeds: int, file: Path, services: int = 20, nodes: int = 10
+) -> int:
     """Run what the file lacks, and print the sums; whether a schedule found something."""
     logging.disable()
-    cluster = CLUSTERS[cloud]
     # a load balancer at Hetzner has at most 25 targets
     groups = max(2, nodes // 10) if cluster.has_node_selectors else 1
-    # the first round of many Services passes while they are created
-    scale = Scale(services=services, nodes=nodes, groups=groups, rounds=1 + services // 100)
+    scale = Scale(
+        services=services,
+        nodes=nodes,
+        groups=groups,
+        rounds=1 + services // 100,  # the first one passes while many Services are created
+        kill_rate=min(0.02, 1 / services),  # until the Lease of a crashed process expires, none writes
+    )
     lines = file.read_bytes().splitlines() if file.exists() else []
     results = {each.seed: each for each in (msgspec.json.decode(line, type=Result) for line in lines)}
     for seed in range(seeds):
@@ -46,4 +52,6 @@ def main(cloud: str, seeds: int, file: Path, services: int = 20, nodes: int = 10
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:])))
+    sys.exit(
+        run_schedules(CLUSTERS[sys.argv[1]], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))
+    )

@@ -11,7 +11,7 @@ from tests.model.clouds.balancer_cluster import RandomCluster, Scale
 from tests.model.clouds.balancer_schedule import run_in_a_folder
 from tests.model.clouds.thalassa_cluster import ThalassaCluster
 
-# by hand: BALANCER_SCHEDULES=100, or more Services by `python -m tests.model.clouds.balancer_run`
+# by hand: BALANCER_SCHEDULES=100, or more Services by tests.model.clouds.balancer_run
 SCHEDULES = int(os.environ.get("BALANCER_SCHEDULES", "1"))
 
 

@@ -11,7 +11,7 @@ from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.thalassa.objects import make_balancer
 from libs.testbed.clouds.thalassa.server import SimThalassa
 from tests.builders import NOW
-from tests.model.clouds.balancer_cluster import CLUSTER_LABEL, SERVICE_LABEL, RandomCluster
+from tests.model.clouds.balancer_cluster import SERVICE_LABEL, RandomCluster
 
 _TOKEN: Final = "the-token-of-web"
 _CONFIG: Final = "organisation: acme\nvpcIdentity: {vpc}\ncloudCredentials: {{personalAccessToken: {token}}}"
@@ -152,10 +152,6 @@ class ThalassaCluster(RandomCluster):
 
     # ---- what must be true
 
-    def needs_operator(self, service: KubeService) -> bool:
-        has_parts = any(each["labels"].get(SERVICE_LABEL) == service.uid for each in self.list_parts())
-        return super().needs_operator(service) and not has_parts
-
     def is_invalid(self, service: KubeService) -> bool:
         """An ACL and source ranges exclude one another."""
         has_acl = f"{PREFIX}acl-allowed-sources" in service.metadata.annotations
@@ -183,11 +179,6 @@ class ThalassaCluster(RandomCluster):
         services = self.list_services()
         for balancer in self.list_own():
             self._look_at_sources(balancer, services.values())
-        uids = {each.uid for each in services.values()}
-        for group in self.list_parts():
-            labels = group.get("labels", {})
-            if labels.get(CLUSTER_LABEL) == self.cluster_uid and labels[SERVICE_LABEL] not in uids:
-                self.blame(f"orphan: target group {group['identity']} of {labels[SERVICE_LABEL]}")
 
     def _look_at_sources(self, balancer: Any, services: Any) -> None:
         """An ACL is never removed from the annotations here, so a port that has one keeps it."""
