@@ -1,6 +1,9 @@
 """Services of type LoadBalancer and their Nodes, and what Kubernetes' own controller makes of them.
 
-The controller is that of k8s.io/cloud-provider, with which clouds build theirs.
+The controller is that of k8s.io/cloud-provider, with which clouds build theirs. Ours has the adapter of
+Hetzner Cloud here. Finalizers, ends and most Events are the same with each adapter. An adapter decides which
+values are invalid or left out (condition, Events), the kind of address with its ipMode, and which Nodes it
+reaches. Tests of each adapter hold those, beginning with `tests/unit/libs/clouds`.
 """
 
 from collections.abc import Mapping
