@@ -490,8 +490,8 @@ class RandomCluster:
         return request.path.strip("/") == "load_balancers"
 
     def read_labels(self, request: SimRequest) -> dict[str, str]:
-        """The tags in the request that creates a load balancer."""
-        labels: dict[str, str] = msgspec.json.decode(request.body)["labels"]
+        """The tags in a request that creates or changes a load balancer."""
+        labels: dict[str, str] = msgspec.json.decode(request.body).get("labels", {})
         return labels
 
     def find_target(self, request: SimRequest) -> tuple[Any, bool]:
@@ -609,8 +609,7 @@ class RandomCluster:
         if request.method == "DELETE" and is_whole:
             self.blame(f"a prepared load balancer is deleted: {request.path}")
         if request.method == "PUT" and is_whole:
-            labels = msgspec.json.decode(request.body).get("labels", {})
-            self._ever.add(labels.get(SERVICE_LABEL, ""))
+            self._ever.add(self.read_labels(request).get(SERVICE_LABEL, ""))
 
     def _judge_create(self, labels: dict[str, str]) -> None:
         uid = labels.get(SERVICE_LABEL, "")

@@ -336,7 +336,7 @@ def _is_at(part: Mapping[str, Any], balancer_id: str) -> bool:
 
 def _read_labels(balancer: Mapping[str, Any]) -> dict[str, str]:
     labels = {}
-    for tag in balancer["tags"]:
+    for tag in balancer.get("tags", ()):
         key, _, value = tag.partition("=")
         labels[key] = value
     return labels
