@@ -118,7 +118,16 @@ class BalancerController:
         self._enqueue_all()
         queues = (self._queue, self._urgent) * CONCURRENT_SERVICES
         workers = (queue.work(self._work) for queue in queues)
-        await run_together(*workers, run_every(_TICK_SECONDS, self._tick), self._list_periodically())
+        try:
+            await run_together(*workers, run_every(_TICK_SECONDS, self._tick), self._list_periodically())
+        finally:
+            self._end_term()
+
+    def _end_term(self) -> None:
+        """Report nothing any more: the next leader does."""
+        self.outcomes.clear()
+        self._report_states()
+        metrics.BALANCER_ORPHANS.labels(self.account.name).set(0)
 
     async def _list_periodically(self) -> None:
         """List also while no Service asks for it, to find balancers without a Service."""
@@ -209,17 +218,21 @@ class BalancerController:
         if self._nodes_changed_at is not None and self.is_idle:
             metrics.NODE_SYNC_LATENCY.observe(self.monotonic() - self._nodes_changed_at)
             self._nodes_changed_at = None
+        self._report_states()
+        if self.are_services_known():
+            self.reader.report_orphans(frozenset(each.uid for each in self._services.values()))
+
+    def _report_states(self) -> None:
         states = Counter(each.state for each in self.outcomes.values())
         for state in _STATES:
             metrics.BALANCERS.labels(self.account.name, state).set(states[state])
-        if self.are_services_known():
-            self.reader.report_orphans(frozenset(each.uid for each in self._services.values()))
 
     # ---- which Services
 
     def _is_ours(self, service: KubeService) -> bool:
         """Whether the account has to look at the Service. The core decides what it does with it."""
-        return is_selected(service, self.account) or service.has_finalizer
+        is_told = service.blocked_condition is not None
+        return is_selected(service, self.account) or service.has_finalizer or is_told
 
     def _enqueue(self, key: str) -> None:
         if self.elector.leading_since() is not None:

@@ -156,7 +156,10 @@ class BalancerCluster:
 
     async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
         """Set annotations of the Service."""
-        body = {"metadata": {"annotations": dict(annotations)}}
+        await self.patch_service(name, {"metadata": {"annotations": dict(annotations)}})
+
+    async def patch_service(self, name: str, body: dict[str, Any]) -> None:
+        """Apply a merge patch."""
         content_type = "application/merge-patch+json"
         await self.admin.request("PATCH", f"{SERVICES}/{name}", body=body, content_type=content_type)
 

@@ -19,7 +19,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def find_end(self, age: timedelta) -> datetime:
         """Return until when the answer counts: for `age` after its begin, and longer if it took long.
 
-        Else a slow cloud would be asked without end: an answer would be too old as soon as it is there, or as
-        soon as the two are there that may be needed beside it.
+        Otherwise, a slow cloud would be queried again at once. A plan may need two more answers that take
+        as long.
         """
         return self.began_at + age + 3 * (self.ended_at - self.began_at)

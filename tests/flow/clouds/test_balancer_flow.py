@@ -196,12 +196,7 @@ async def test_a_service_that_is_no_longer_a_load_balancer_loses_it(cluster: Bal
         await cluster.create_service("web")
         await cluster.wait_for_address("web")
         body = {"spec": {"type": "ClusterIP", "loadBalancerClass": None}}
-        await cluster.admin.request(
-            "PATCH",
-            "/api/v1/namespaces/default/services/web",
-            body=body,
-            content_type="application/merge-patch+json",
-        )
+        await cluster.patch_service("web", body)
         await wait_until(lambda: cluster.balancers == [], "the load balancer is gone")
         service = await wait_for_value(
             lambda: cluster.find_service("web"), lambda found: not has_finalizer(found), "no finalizer"
@@ -548,13 +543,23 @@ async def test_source_ranges_that_the_cloud_cannot_enforce_make_no_load_balancer
         assert "loadBalancerSourceRanges" in condition.message
         assert cluster.balancers == []
         body = {"spec": {"loadBalancerSourceRanges": None}}
-        await cluster.admin.request(
-            "PATCH",
-            "/api/v1/namespaces/default/services/web",
-            body=body,
-            content_type="application/merge-patch+json",
-        )
+        await cluster.patch_service("web", body)
         service = await cluster.wait_for_address("web")
+        await wait_for_value(
+            lambda: cluster.find_service("web"), lambda found: not found.status.conditions, "no condition"
+        )
+
+
+async def test_a_blocked_service_that_wants_no_load_balancer_any_more_is_told_of_none(
+    cluster: BalancerCluster,
+):
+    async with cluster.run_account():
+        await cluster.create_service("web", loadBalancerSourceRanges=["10.0.0.0/8"])
+        await wait_for_value(
+            lambda: cluster.find_service("web"), lambda found: found.status.conditions, "a condition"
+        )
+    await cluster.patch_service("web", {"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
+    async with cluster.run_account():
         await wait_for_value(
             lambda: cluster.find_service("web"), lambda found: not found.status.conditions, "no condition"
         )

@@ -153,6 +153,8 @@ def _plan_new(view: View, record: BalancerRecord | None, listing: Listing) -> An
         return create
     if view.memory.build_after is not None and view.now < view.memory.build_after:
         return Wait(view.memory.build_after, BuildsFailed(view.memory.failed_builds))
+    if view.anchor is None:  # the token of another project, perhaps
+        return Wait(find_next_listing(view), AnchorUnknown("the credential does not find it"))
     if isinstance(view.anchor, Unanswered):
         return Wait(view.now + get_pause(view.anchor), AnchorUnknown(view.anchor.reason))
     deadline = view.now + timedelta(seconds=view.write_seconds) + _RESERVE

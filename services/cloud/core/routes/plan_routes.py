@@ -199,7 +199,12 @@ def _judge_unneeded(
     destination = entry.route.destination
     for node in view.nodes:
         if destination in list_canonical(node.spec.pod_cidrs):
-            return _judge_other_owner(view, nodes, node, destination)
+            routed = next((each for each in nodes if each.node.uid == node.uid), None)
+            reason = _judge_other_owner(view, routed, node, destination)
+            # Of another account, perhaps: only the route's own instance shows whether it may go.
+            if reason or routed is None or routed.is_listed or routed.instance_id == entry.instance_id:
+                return reason
+            break
     for node in view.nodes:
         if view.parse_provider_id(node.spec.provider_id) == entry.instance_id:
             has_others = bool(node.spec.pod_cidrs)
@@ -215,9 +220,8 @@ def _judge_unneeded(
     return f"neither a Node nor instance {entry.instance_id} exists" if is_gone else ""
 
 
-def _judge_other_owner(view: RouteView, nodes: tuple[RoutedNode, ...], owner: Node, destination: str) -> str:
+def _judge_other_owner(view: RouteView, routed: RoutedNode | None, owner: Node, destination: str) -> str:
     """Return why a route may not lead elsewhere than to the Node that has its destination."""
-    routed = next((each for each in nodes if each.node.uid == owner.uid), None)
     is_elsewhere = bool(owner.spec.provider_id) and view.parse_provider_id(owner.spec.provider_id) is None
     is_reached = routed is not None and bool(routed.gateways.get(destination))
     return f"Node {owner.name} has this pod CIDR" if is_elsewhere or is_reached else ""

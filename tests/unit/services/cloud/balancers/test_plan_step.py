@@ -330,7 +330,8 @@ def test_a_create_waits_for_the_look_for_the_anchor_without_which_its_record_pro
     missing = Unanswered("forbidden", "HTTP 403")
     step = plan_step(make_view(make_service(), listing=EMPTY, anchor=missing))
     assert step == Wait(at(10), AnchorUnknown("HTTP 403"))
-    assert isinstance(plan_step(make_view(make_service(), listing=EMPTY, anchor=None)), RecordBalancer)
+    lacking = wait_reason(plan_step(make_view(make_service(), listing=EMPTY, anchor=None)))
+    assert lacking == AnchorUnknown("the credential does not find it")
     kept = make_view(make_service(record=RECORDED), FOUND, listing=make_listing(BALANCER), anchor=missing)
     assert plan_step(kept) == WriteStatus(ingress=(ADDRESS,), condition=None), "the recorded anchor stays"
 

@@ -287,6 +287,19 @@ def test_a_network_without_room_does_not_keep_a_route_that_exists_from_its_rest(
     assert "outside the pod networks" in find_problem(told), "and not that the network is full"
 
 
+def test_a_pod_cidr_of_a_node_that_the_account_does_not_list_keeps_the_route_of_no_gone_instance():
+    entry = recorded(FIRST, "9")
+    other = msgspec.structs.replace(
+        node(1), spec=msgspec.structs.replace(node(1).spec, provider_id="hcloud://77")
+    )
+    seen = view(other, routes=(FIRST,), record=(entry,))
+    assert plan_route_step(seen) == LookUpInstance("9")
+    gone = {"9": InstanceLookup(answer=NotFound(), **ANSWERED)}
+    assert isinstance(plan_route_step(msgspec.structs.replace(seen, lookups=gone)), DeleteRoute)
+    own = view(other, routes=(FIRST,), record=(recorded(FIRST, "77"),), lookups={"77": gone["9"]})
+    assert isinstance(plan_route_step(own), Wait), "its own Node exists"
+
+
 def test_a_cause_of_all_creates_stops_no_deletion():
     pause = RoutePause(until=NOW + timedelta(seconds=40), reason="full")
     lookups = {"9": InstanceLookup(answer=NotFound(), **ANSWERED)}
