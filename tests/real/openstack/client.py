@@ -21,6 +21,7 @@ from libs.clouds.openstack.balancers.desired import DesiredBalancer
 from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.balancers.plan import Change
 from libs.clouds.openstack.openstack_api import OpenStackApi
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimApiServer
 from libs.testbed.clouds.openstack_services.services import BalancerProject, RealOpenStack
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
@@ -48,12 +49,17 @@ class OctaviaClient:
     ) -> None:
         self.server, self.project = server, project
         self.api = OpenStackApi(
-            AccountOptions(credential=file, user_agent="talos-ccm/test", requests_per_minute=10_000)
+            AccountOptions(
+                credential=file,
+                user_agent="talos-ccm/test",
+                requests_per_minute=10_000,
+                deadline_seconds=HANG_SECONDS,
+            )
         )
         keys = {"subnet-id": project.subnet, "floating-network-id": project.external}
         defaults: dict[str, Any] = {
             "requests_per_minute": 10_000,
-            "write_deadline_seconds": 120,
+            "write_deadline_seconds": HANG_SECONDS,
             "first_poll_seconds": 0.02,
         }
         self.ours = OctaviaBalancers(self.api, keys, **(defaults | options))

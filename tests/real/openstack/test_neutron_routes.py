@@ -14,6 +14,7 @@ from libs.clouds.instances import Instance, NotFound, Unanswered
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_routes import OpenStackRoutes
 from libs.clouds.routes import Route, Routes, RouteTable
+from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.clouds.openstack_services.services import RealOpenStack, RouterProject
@@ -30,7 +31,12 @@ class Client:
 
     def __init__(self, server: SimApiServer[RealOpenStack], file: Path, project: RouterProject) -> None:
         self.server, self.file, self.project = server, file, project
-        options = AccountOptions(credential=file, user_agent="talos-ccm/test", requests_per_minute=10_000)
+        options = AccountOptions(
+            credential=file,
+            user_agent="talos-ccm/test",
+            requests_per_minute=10_000,
+            deadline_seconds=HANG_SECONDS,
+        )
         self.api = OpenStackApi(options)
         self.ours = self.open_routes(project.router)
         self.port = project.add_port(
