@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from libs.clouds.hcloud.balancers.hcloud_balancers import HcloudBalancers
-from libs.common.bus.memory.bus import MemoryServer
-from libs.common.contract.events import KubeServiceGone, NodeGone, ObservationOrder
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.contract.events import KubeServiceGone, KubeServiceObserved, NodeGone, ObservationOrder
 from libs.common.contract.kube_service import (
     BALANCER_ANNOTATION,
     HAND_BACK_ANNOTATION,
     USE_ANNOTATION,
     KubeService,
 )
+from libs.common.contract.subjects import OBSERVED_SERVICE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid
 from libs.common.observability import metrics
@@ -563,10 +564,19 @@ async def test_a_blocked_service_that_wants_no_load_balancer_any_more_is_told_of
             lambda: cluster.find_service("web"), lambda found: found.status.conditions, "a condition"
         )
     await cluster.patch_service("web", {"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
+    bus = MemoryBus(cluster.bus_server)
+
+    async def is_published() -> bool:
+        last = await bus.get_last(f"{OBSERVED_SERVICE}.default.web")
+        event = None if last is None else last.event
+        return isinstance(event, KubeServiceObserved) and event.service.spec.type == "ClusterIP"
+
+    await wait_until(is_published, "the message about it")
     async with cluster.run_account():
         await wait_for_value(
             lambda: cluster.find_service("web"), lambda found: not found.status.conditions, "no condition"
         )
+    await bus.close()
 
 
 async def test_a_server_that_is_gone_while_its_node_stays_blocks_no_other_change(cluster: BalancerCluster):
