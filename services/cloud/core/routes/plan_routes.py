@@ -240,7 +240,7 @@ def _plan_creation(
     room = len(new) if table.limit is None else max(0, table.limit - len(table.routes))
     excess = frozenset(new[room:])
     # New ones come last: they may not find room, and what is missing of the others needs none.
-    ordered = sorted(missing, key=new.__contains__)
+    ordered = sorted(missing, key=lambda route: route not in table.routes)
     batch = {route: missing[route] for route in ordered if route not in excess}
     if not batch:
         return None
@@ -281,9 +281,9 @@ def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
         whose = "an earlier route" if view.record.find(other) else "a route of another owner"
         return f"{whose} exists: {other}"
     pause = view.pauses.get(route, view.create_pause)
-    if not is_new and pause is view.create_pause and pause is not None and pause.is_limit:
+    if pause is None or (pause.is_limit and not is_new):
         return ""  # what is missing of a route that exists takes no room
-    return pause.reason if pause is not None else ""
+    return pause.reason
 
 
 def _plan_condition(
