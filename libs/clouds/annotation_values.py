@@ -3,13 +3,13 @@
 Each parser raises ValueError with the valid values, as a noun phrase.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from libs.clouds.balancers import InvalidField
+from libs.common.cloud_config.findings import suggest_name
 from libs.common.go_values import parse_duration
 
 _MAX_SHOWN: Final = 64
@@ -107,7 +107,5 @@ def parse_values(
 
 
 def _suggest(name: str, known: Collection[str]) -> str:
-    prefix = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(name, *known, strict=False)))
-    by_end = {each[prefix:]: each for each in known}
-    close = difflib.get_close_matches(name[prefix:], by_end, n=1, cutoff=0.75)
-    return f"; did you mean {by_end[close[0]]}?" if close else ": remove it"
+    same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(name, *known, strict=False)))
+    return suggest_name(name[same:], [each[same:] for each in known], prefix=name[:same]) or ": remove it"

@@ -49,11 +49,14 @@ def truncate_line(text: str, max_length: int = _SHOWN) -> str:
     return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
-def suggest_name(written: str, known: Sequence[str]) -> str:
-    """Return a hint with the known name that is nearest; "" without one."""
+def suggest_name(written: str, known: Sequence[str], *, prefix: str = "") -> str:
+    """Return a hint with the known name that is nearest; "" without one.
+
+    `prefix` begins the written and all known names, and is part of neither here.
+    """
     by_case = {name.lower(): name for name in known}
     found = difflib.get_close_matches(written.lower()[:_SHOWN], by_case, n=1, cutoff=0.7)
-    return f"; did you mean {by_case[found[0]]}?" if found else ""
+    return f"; did you mean {prefix}{by_case[found[0]]}?" if found else ""
 
 
 def _append(
