@@ -167,7 +167,8 @@ class ConformanceRun:
         targets = self._cloud.list_targets()
         services = {each["metadata"]["name"]: each for each in await self._list("services")}
         events: dict[str, set[str]] = {}
-        for each in await self._list("events"):
+        # kube-apiserver records Events about Services, too, such as ClusterIPNotAllocated.
+        for each in await self._list("events?fieldSelector=source=service-controller"):
             told = events.setdefault(each["involvedObject"]["name"], set())
             told.add(f"{each['type']} {each['reason']}")
         return {
