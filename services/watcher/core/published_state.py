@@ -182,6 +182,7 @@ class PublishedState:
                 self._apply_heartbeat(event)
             case OrderedObservation() | SnapshotComplete():
                 is_fenced = is_new and is_from_former_leader(event, self._greatest_epoch)
+                self._drop_lost(message)
                 self._store(message.subject, event, message.sequence, is_fenced=is_fenced)
                 if isinstance(event, SnapshotComplete):
                     self._drop(self._expired_deletions(message.published_at))
@@ -236,6 +237,16 @@ class PublishedState:
             return
         if is_fenced:
             self.on_fenced_message(subject)
+
+    def _drop_lost(self, replayed: Message) -> None:
+        """Drop the later message of that subject if the stream has lost it, and reuses its sequence.
+
+        The stream has one message per subject. If the later one still exists, the replay delivers it, too.
+        """
+        known = self._entries.get(replayed.subject)
+        end = self._opened.last_sequence
+        if self._replaying and known is not None and replayed.sequence < known.sequence <= end:
+            self._drop({replayed.subject})
 
     def _expired_deletions(self, now: datetime) -> set[str]:
         return {

@@ -79,6 +79,28 @@ def test_what_was_acknowledged_and_then_lost_with_a_disk_is_held_no_more():
     assert flow.names(NODE) == {"a"}
 
 
+def test_what_was_lost_with_a_disk_is_held_no_more_though_others_have_used_its_sequence_since():
+    node = builders.make_node()
+    kept = builders.make_message(builders.make_node_observed(node), sequence=1)
+    flow = a_flow(kept)
+    flow.record_published(builders.make_node_gone(node), 50)
+    flow.start_replay(builders.make_position(last=60))
+    flow.apply(kept)
+    flow.finish_replay()
+    assert flow.names(NODE) == {node.name}
+
+
+def test_a_late_acknowledgement_during_a_replay_hides_no_later_message():
+    node = builders.make_node()
+    gone = builders.make_message(builders.make_node_gone(node), sequence=5)
+    flow = a_flow(gone)
+    flow.start_replay(builders.make_position())
+    flow.apply(gone)
+    flow.record_published(builders.make_node_observed(node), 4)
+    flow.finish_replay()
+    assert flow.names(NODE) == set()
+
+
 def test_another_stream_voids_all_that_was_held_and_says_so():
     voids: list[str] = []
     flow = a_flow(
