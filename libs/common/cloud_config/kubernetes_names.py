@@ -83,6 +83,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "beta.kubernetes.io/os": _KUBELET,
         "beta.kubernetes.io/arch": _KUBELET,
         "talos-ccm.node-restriction.kubernetes.io/record": _OURS,
+        "talos-ccm.node-restriction.kubernetes.io/instance": _OURS,
     },
     "annotations": {
         "alpha.kubernetes.io/provided-node-ip": _KUBELET,
@@ -90,6 +91,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
         **dict.fromkeys(UNPLANNED_ANNOTATIONS, _KUBELET),
         "node.cloudprovider.kubernetes.io/talos-ccm-owned": _OURS,
         "node.cloudprovider.kubernetes.io/talos-ccm-apply-taints": _OURS,
+        "node.cloudprovider.kubernetes.io/talos-ccm-instance": _OURS,
     },
     "taints": {
         **dict.fromkeys(CONDITION_TAINTS, _CONDITION),

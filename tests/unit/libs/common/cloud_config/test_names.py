@@ -96,9 +96,11 @@ def test_taints_are_taken_apart(text: str, taint: TaintText):
 
 RESERVED = (
     "annotations alpha.kubernetes.io/provided-node-ip",
+    "annotations node.cloudprovider.kubernetes.io/talos-ccm-instance",
     "annotations node.cloudprovider.kubernetes.io/talos-ccm-owned",
     "labels extensions.talos.dev/gvisor",
     "labels kubernetes.io/hostname",
+    "labels talos-ccm.node-restriction.kubernetes.io/instance",
     "labels talos-ccm.node-restriction.kubernetes.io/record",
     "platformMetadata hostname",
     "taints node.cloudprovider.kubernetes.io/uninitialized",
