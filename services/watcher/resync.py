@@ -12,7 +12,7 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError, backoff_seconds
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import BusError, StreamStats
-from libs.common.bus.stream_limits import is_half_full
+from libs.common.bus.stream_limits import SNAPSHOT_TTL, is_half_full
 from libs.common.contract.services import DURABLES
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
@@ -219,7 +219,8 @@ class Resync:
         snapshot = self.epoch.build_snapshot(counts, self.service_cidrs.cidrs)
         if snapshot is None or not self._is_current(current):
             raise ResyncInterrupted(_ROUND_IS_VOID)
-        if await self.publisher.publish(snapshot) is not PublishOutcome.PUBLISHED:
+        ttl_seconds = int(SNAPSHOT_TTL.total_seconds())
+        if await self.publisher.publish(snapshot, ttl_seconds=ttl_seconds) is not PublishOutcome.PUBLISHED:
             raise ResyncInterrupted("the stream contains another leader's snapshot")
         self._published_cidrs = snapshot.service_cidrs
         metrics.RESYNC_LAST.set(self.dependencies.now().timestamp())

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
+from libs.common.bus.stream_limits import MAX_RESYNC_INTERVAL
 from libs.common.contract.controllers import CSR_APPROVAL, NODE_ROUTE, SERVICE_LB, is_controller_selected
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
@@ -37,8 +37,8 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def republish_seconds(self) -> float:
-        """The interval in which every object is published again: before the stream drops its last message."""
-        return min(self.resync_seconds, MAX_REPUBLISH_INTERVAL.total_seconds())
+        """The interval in which every object is published again: before the last snapshot expires."""
+        return min(self.resync_seconds, MAX_RESYNC_INTERVAL.total_seconds())
 
     @property
     def uses_lease(self) -> bool:

@@ -8,7 +8,12 @@ MAX_MESSAGE_AGE: Final = timedelta(hours=1)  # the stream drops older messages
 MAX_MESSAGE_AGE_TEXT: Final = "an hour"
 # The longest wait until a message is published again: one failed publish does not let it expire.
 MAX_REPUBLISH_INTERVAL: Final = MAX_MESSAGE_AGE / 2
-MAX_REPUBLISH_INTERVAL_TEXT: Final = "30 minutes"
+# The longest wait until the watcher publishes an object again.
+MAX_RESYNC_INTERVAL: Final = MAX_MESSAGE_AGE / 3
+MAX_RESYNC_INTERVAL_TEXT: Final = "20 minutes"
+# A SnapshotComplete leaves the stream before the objects that it counts. The oldest of them was published one
+# interval before it. Otherwise a follower that starts in between would take that object for absent.
+SNAPSHOT_TTL: Final = MAX_MESSAGE_AGE / 2
 
 
 def has_expired(published_at: datetime, now: datetime) -> bool:

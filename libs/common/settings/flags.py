@@ -8,7 +8,7 @@ import msgspec
 from libs.common.bus.stream_limits import (
     MAX_MESSAGE_AGE_TEXT,
     MAX_REPUBLISH_INTERVAL,
-    MAX_REPUBLISH_INTERVAL_TEXT,
+    MAX_RESYNC_INTERVAL_TEXT,
 )
 from libs.common.contract.instance_metadata import parse_metadata_accounts
 from libs.common.contract.services import SERVICES
@@ -57,7 +57,7 @@ OBSERVE_ONLY: Final = Flag(
 NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
     "node-status-update-frequency",
     "How often all objects are processed again, changed or not. The watcher publishes them at least every "
-    f"{MAX_REPUBLISH_INTERVAL_TEXT}, because the stream drops messages after {MAX_MESSAGE_AGE_TEXT}.",
+    f"{MAX_RESYNC_INTERVAL_TEXT}, because the stream drops messages after {MAX_MESSAGE_AGE_TEXT}.",
     NODES,
     at_least=1.0,
 )

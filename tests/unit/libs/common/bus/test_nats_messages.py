@@ -17,7 +17,9 @@ from libs.common.bus.stream_limits import (
     MAX_MESSAGE_AGE,
     MAX_MESSAGE_AGE_TEXT,
     MAX_REPUBLISH_INTERVAL,
-    MAX_REPUBLISH_INTERVAL_TEXT,
+    MAX_RESYNC_INTERVAL,
+    MAX_RESYNC_INTERVAL_TEXT,
+    SNAPSHOT_TTL,
     STREAM_STEP_BYTES,
     candidate_limits,
     grow_limit,
@@ -139,13 +141,17 @@ NOW = datetime(2026, 7, 31, tzinfo=UTC)
 
 
 def test_the_texts_name_the_times():
-    texts = {MAX_MESSAGE_AGE_TEXT: MAX_MESSAGE_AGE, MAX_REPUBLISH_INTERVAL_TEXT: MAX_REPUBLISH_INTERVAL}
-    assert texts == {"an hour": timedelta(hours=1), "30 minutes": timedelta(minutes=30)}
+    texts = {MAX_MESSAGE_AGE_TEXT: MAX_MESSAGE_AGE, MAX_RESYNC_INTERVAL_TEXT: MAX_RESYNC_INTERVAL}
+    assert texts == {"an hour": timedelta(hours=1), "20 minutes": timedelta(minutes=20)}
 
 
 def test_a_message_survives_one_failed_publish():
     assert not has_expired(NOW - 2 * MAX_REPUBLISH_INTERVAL, NOW)
     assert has_expired(NOW - MAX_MESSAGE_AGE - timedelta(seconds=1), NOW)
+
+
+def test_a_snapshot_expires_before_the_objects_that_it_counts_and_after_the_next_one():
+    assert MAX_RESYNC_INTERVAL < SNAPSHOT_TTL < MAX_MESSAGE_AGE - MAX_RESYNC_INTERVAL
 
 
 def test_a_stream_is_full_until_twice_the_rejected_publish_fits():
