@@ -9,10 +9,6 @@ manifests: testbed ## write what follows the service table, and render the manif
 metrics-page: env ## write docs/metrics.md from the code
 	@$(BIN)/python -m tools.metrics_page
 
-.PHONY: cost-tables
-cost-tables: env ## write the cost against the reference into README.md and docs/performance.md
-	@$(BIN)/python -m tools.cost_tables
-
 .PHONY: cloud-config-schema
 cloud-config-schema: env ## write the JSON Schema of the --cloud-config file again
 	@$(BIN)/python -m tools.cloud_config_schema > docs/cloud-config.schema.json
