@@ -39,7 +39,7 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("TRANSFORMER_ERRORS", "type"): "`transformer`",
     ("CSR_WAITING", "reason"): "a [check](certificates.md#what-is-checked), or `TooManyRequests`",
     ("IPAM_NODES_WAITING", "outcome"): "`waiting`, `unserved`",
-    ("LIFECYCLE_DELETIONS", "evidence"): "`replaced`, `gcp-spot`",
+    ("LIFECYCLE_DELETIONS", "evidence"): "`replaced`, `instance-gone`, `gcp-spot`",
     ("LIFECYCLE_DELETIONS", "outcome"): "`deleted`, `would-delete`, `failed`",
     ("LIFECYCLE_SHUTDOWN_TAINTS", "change"): "`set`, `removed`",
     ("CLOUD_REQUESTS", "account"): "account of `--cloud-account`",

@@ -23,7 +23,7 @@ from services.ipam.reports import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.settings import IpamSettings
 from services.labeler.on_node_enriched import TRANSFORMER_TYPE
 from services.lifecycle import node_deleter
-from services.lifecycle.core.decide import REPLACED, SPOT
+from services.lifecycle.core.decide import INSTANCE_GONE, REPLACED, SPOT
 from services.lifecycle.settings import LifecycleSettings
 from tests.architecture.sources import ROOT, list_tracked_files, sources
 from tests.tables import naming
@@ -279,7 +279,7 @@ def test_every_word_that_the_code_gives_a_label_is_on_the_page():
         ("HANDLED", "outcome", set(_OUTCOMES.values())),
         ("TRANSFORMER_DURATION", "type", {TRANSFORMER_TYPE}),
         ("TRANSFORMER_ERRORS", "type", {TRANSFORMER_TYPE}),
-        ("LIFECYCLE_DELETIONS", "evidence", {REPLACED, SPOT}),
+        ("LIFECYCLE_DELETIONS", "evidence", {REPLACED, INSTANCE_GONE, SPOT}),
         ("IPAM_ALLOCATIONS", "clusterCIDR", {NODE_SUBNET_POOL}),
         ("IPAM_RELEASES", "clusterCIDR", {NODE_SUBNET_POOL}),
     ],
