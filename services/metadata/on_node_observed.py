@@ -210,6 +210,11 @@ class NodeReconciler:
         self._shown_addresses = ShownAddresses()
         self._set_state(self.state.stream_replaced())
 
+    def on_message_lost(self) -> None:
+        """Publish again: NATS has lost the message, but not the Node."""
+        if (publication := self.state.publication).event is not None:
+            self._set_state(replace(self.state, publication=publication.lost()))
+
     def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:
         """Apply a change of the state that another part of metadata observed."""
         self._set_state(change(self.state, self.clock.timing()))

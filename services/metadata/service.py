@@ -97,6 +97,7 @@ class MetadataService:
             self._publisher,
             dependencies.bus,
         )
+        self._replayed_nodes: set[str] = set()  # whose last known message the running replay has delivered
         # Machines.
         self._requirements = PollRequirements(settings)
         self._outage = OutageProber(
@@ -187,8 +188,11 @@ class MetadataService:
             case NodeObserved() | NodeGone() as event if is_live:
                 self._nodes.observe(message, event)
             case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone() as event:
+                name = self._node_messages.name_of(message)
+                if not is_live and message.sequence >= self._node_messages.get_last_sequence(name):
+                    self._replayed_nodes.add(name)
                 self._node_messages.record_sequence(message)
-                node = self._nodes.get(self._node_messages.name_of(message))
+                node = self._nodes.get(name)
                 if isinstance(event, NodeUnreachable) and is_live and node is not None:
                     node.apply(NodeState.contradicted)
             case SnapshotComplete() if is_live:
@@ -207,6 +211,9 @@ class MetadataService:
 
     def _on_caught_up(self) -> None:
         self._nodes.on_caught_up()
+        for name in self._nodes.keys() - self._replayed_nodes:
+            self._nodes[name].on_message_lost()
+        self._replayed_nodes.clear()
         self._request_controller.on_caught_up()
         self._networks_poller.on_caught_up()
 

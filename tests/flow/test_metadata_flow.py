@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 import msgspec
+import nats
 import pytest
 
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
@@ -14,7 +15,7 @@ from libs.common.bus.protocol import BusError
 from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts
-from libs.common.contract.subjects import ENRICHED_NODE
+from libs.common.contract.subjects import ENRICHED_NODE, STREAM
 from libs.common.observability import metrics
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
@@ -219,6 +220,23 @@ async def test_everything_is_published_to_a_new_stream(nats_server, stream, talo
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert (event.stream_id, event.observed_sequence) == (stream.stream_id, sequence)
     assert event.address_history.since == FirstShown(0, 0), "a new stream does not know who was first"
+
+
+async def test_a_message_that_nats_has_lost_is_published_again_though_the_node_is_still_there(
+    nats_server, stream, talos
+):
+    async with run_metadata(stream.url, talos):
+        await stream.publish_node(make_node())
+        await stream.publish_snapshot()
+        before = await stream.wait_for_enriched("web-1", NodeEnriched)
+        operator = await nats.connect(nats_server.url)
+        await operator.jetstream().delete_msg(STREAM, await stream.get_sequence("web-1"))
+        await operator.close()
+        assert await stream.get_enriched("web-1") is None
+        await nats_server.kill()
+        await nats_server.restart()
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
+    assert event.observed_sequence == before.observed_sequence
 
 
 async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):

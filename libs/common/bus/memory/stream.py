@@ -145,7 +145,7 @@ class Stream:
         """Drop the messages whose time is over, also from all backlogs."""
         if now < self._next_expiry:  # nearly always, and asked for each message of each reader
             return
-        if self._short_lived:  # few: only leader heartbeats have a TTL
+        if self._short_lived:  # few: only heartbeats, pulses and snapshots have a TTL
             for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
                 self._drop(subject)
         while self._messages and (oldest := next(iter(self._messages.values()))).expires_at <= now:
