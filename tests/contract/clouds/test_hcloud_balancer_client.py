@@ -85,6 +85,9 @@ class Client:
         place = {"ipv4": f"192.0.2.{host}", "private": [(self.network, f"10.0.1.{host}")]}
         return Target(instance_id=str(self.project.add_server(name, **(place | details))))
 
+    def count_requests(self, path: str) -> int:
+        return sum(each.path.endswith(path) for each in self.server.requests)
+
     def parse(self, ports: tuple[int, ...] = (80,), **annotations: str) -> ParsedRequest[DesiredBalancer]:
         request = BalancerRequest(
             namespace="default",
@@ -263,7 +266,7 @@ async def test_certificates_are_found_by_name_and_asked_for_once(client: Client)
     assert isinstance(unresolved, WriteRejection)
     await client.ours.resolve_names(parsed)
     resolved = await client.ours.resolve_names(parsed)
-    assert len(client.server.requests) == 1
+    assert client.count_requests("/certificates") == 1
     assert isinstance(resolved, ParsedRequest)
     result = await client.ours.create_balancer(resolved.desired, (), OWNER)
     assert isinstance(result, WriteSuccess)
@@ -315,12 +318,34 @@ async def test_a_network_is_found_by_name_and_an_unknown_one_is_an_invalid_field
         await client.close()
 
 
+async def test_no_balancer_leaves_its_network_for_one_that_the_project_does_not_have(client: Client):
+    target = client.add_target()
+    balancer_id = await client.create(target, use_private_ip="true")
+    await client.ours.close()
+    options = BalancerOptions(network=client.network + 1, defaults=Annotations(location="fsn1"))
+    client.ours = HcloudBalancers(client.api, options)
+    resolved = await client.ours.resolve_names(client.parse(use_private_ip="true"))
+    assert isinstance(resolved, ParsedRequest)
+    assert [each.field for each in resolved.invalid] == ["HCLOUD_NETWORK"]
+    assert client.ours.plan_changes(resolved.desired, (target,), await client.get(balancer_id)) == ()
+    client.server.add_fault("service_error")
+    assert isinstance(await client.ours.resolve_names(client.parse()), Unanswered)
+
+
+async def test_a_network_that_exists_is_requested_once(client: Client):
+    for _ in range(2):
+        resolved = await client.ours.resolve_names(client.parse())
+        assert isinstance(resolved, ParsedRequest)
+        assert resolved.invalid == ()
+    assert client.count_requests(f"/networks/{client.network}") == 1
+
+
 async def test_an_unknown_certificate_is_an_invalid_field_and_an_outage_no_answer(client: Client):
     parsed = client.parse((443,), protocol="https", http_certificates="www,api,shop")
     resolved = await client.ours.resolve_names(parsed)
     assert isinstance(resolved, ParsedRequest)
     assert [type(each) for each in resolved.invalid] == [InvalidField]
-    assert len(client.server.requests) == 1
+    assert client.count_requests("/certificates") == 1
     client.server.add_fault("service_error")
     assert isinstance(await client.ours.resolve_names(parsed), Unanswered)
 

@@ -73,7 +73,7 @@ class HcloudBalancers:
         self._api = api.open_beside(requests_per_minute=requests_per_minute, max_concurrent=MAX_CONCURRENT)
         self._options = options
         self._actions = ActionWaiter(self._api, first_poll_seconds=first_poll_seconds)
-        self._named: dict[tuple[int, str, str], NamedObject] = {}  # by generation, path and name
+        self._named: dict[tuple[int, str, str], NamedObject] = {}  # by generation, path, and name or id
 
     @property
     def credential(self) -> Credential:
@@ -101,10 +101,11 @@ class HcloudBalancers:
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
         """Replace the names of the network and of certificates by ids. A found one is not requested again.
 
+        An id of a network is looked up, too: balancers would leave theirs for one that does not exist.
         The first unknown name of a certificate ends the requests: more of them would change nothing.
         """
-        if isinstance(parsed.desired.network, str):
-            network = await self._find_named("/networks", parsed.desired.network)
+        if parsed.desired.network is not None:
+            network = await self._find_network(parsed.desired.network)
             if isinstance(network, Unanswered):
                 return network
             parsed = set_network(parsed, None if network is None else network.id)
@@ -123,6 +124,17 @@ class HcloudBalancers:
             if found is None:
                 break
         return set_certificates(parsed, ids) if ids else parsed
+
+    async def _find_network(self, network: int | str) -> NamedObject | Unanswered | None:
+        if isinstance(network, str):
+            return await self._find_named("/networks", network)
+        known = (self.credential.generation, "/networks/", str(network))
+        if known not in self._named:
+            found = await self._api.get_item("/networks", "network", str(network), NamedObject)
+            if not isinstance(found, NamedObject):
+                return None if isinstance(found, NotFound) else found
+            self._named[known] = found
+        return self._named[known]
 
     async def _find_named(self, path: str, name: str) -> NamedObject | Unanswered | None:
         known = (self.credential.generation, path, name)
