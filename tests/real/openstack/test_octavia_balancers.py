@@ -116,11 +116,13 @@ async def test_the_proxy_protocol_gets_a_new_pool_before_the_old_one_goes(client
     assert ingress.is_proxy
 
 
-async def test_a_header_makes_the_port_http(client: OctaviaClient):
+async def test_a_header_makes_the_port_http_when_its_members_are_there(client: OctaviaClient):
     plain = await client.desired(annotations=INTERNAL)
     balancer_id = await client.create(plain, *TARGETS)
     desired = await client.desired(annotations=INTERNAL | annotate(x_forwarded_for="true"))
-    await client.converge(balancer_id, desired, *TARGETS)
+    changes = await client.converge(balancer_id, desired, *TARGETS)
+    assert changes[:3] == ["POST pools", "POST healthmonitors", "PUT members"]
+    assert sorted(changes[3:]) == ["DELETE listeners", "DELETE pools", "POST listeners"]
     listener = only(client.project.list_parts("listeners"))
     assert (listener["protocol"], listener["insert_headers"]) == ("HTTP", {"X-Forwarded-For": "true"})
     assert only(client.project.list_parts("pools"))["protocol"] == "HTTP"
@@ -140,6 +142,28 @@ async def test_traffic_that_stays_on_its_node_is_checked_at_kube_proxy(client: O
     await client.converge(balancer_id, plain, *TARGETS)
     assert client.project.list_parts("healthmonitors") == []
     assert {each["monitor_port"] for each in client.project.list_members(pool["id"])} == {None}
+
+
+async def test_members_get_a_subnet_and_lose_it(client: OctaviaClient):
+    plain = await client.desired(annotations=INTERNAL)
+    balancer_id = await client.create(plain, *TARGETS)
+    placed = await client.desired(annotations=INTERNAL | annotate(member_subnet_id=client.project.subnet))
+    for desired, subnet in ((placed, client.project.subnet), (plain, None)):
+        assert await client.converge(balancer_id, desired, *TARGETS) == ["PUT members"]
+        pool = only(client.project.list_parts("pools"))
+        assert {each["subnet_id"] for each in client.project.list_members(pool["id"])} == {subnet}
+
+
+async def test_the_address_that_a_service_has_stays_once_it_names_it(client: OctaviaClient):
+    desired = await client.desired()
+    balancer_id = await client.create(desired, *TARGETS)
+    await client.converge(balancer_id, desired, *TARGETS)
+    address = only(client.project.list_parts("floatingips"))["floating_ip_address"]
+    named = await client.desired(load_balancer_ip=address)
+    assert await client.converge(balancer_id, named, *TARGETS) == ["PUT floatingips"]
+    assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == WriteSuccess()
+    left = only(client.project.list_parts("floatingips"))
+    assert (left["floating_ip_address"], left["port_id"], left["description"]) == (address, None, "")
 
 
 async def test_a_listing_follows_members_that_another_hand_changes(client: OctaviaClient):

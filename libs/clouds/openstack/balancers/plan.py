@@ -148,9 +148,9 @@ def plan_changes(
     if balancer.has_failed:  # Octavia rejects every change of its own objects
         return tuple(_plan_address(desired, observed, owner))
     return (
-        *_plan_restrictions(desired, observed),
+        *_plan_restrictions(desired, targets, observed),
         *_plan_pools(desired, targets, observed, owner),
-        *_plan_listeners(desired, observed, owner),
+        *_plan_listeners(desired, targets, observed, owner),
         *_plan_unused_pools(desired, observed),
         *_plan_address(desired, observed, owner),
     )
@@ -227,17 +227,33 @@ def _put_address(address: FloatingIp, fields: Mapping[str, object]) -> Change:
 # ---- the parts
 
 
-def _plan_restrictions(desired: DesiredBalancer, observed: ObservedBalancer) -> Iterator[Change]:
-    """Ports that are not desired close first, and whom the others do not allow is kept out."""
-    wanted = {each.key: each for each in desired.listeners}
-    for listener in observed.listeners:
-        if _key(listener) not in wanted and not desired.frozen & {"ports", "listeners"}:
+def _plan_restrictions(
+    desired: DesiredBalancer, targets: tuple[Target, ...], observed: ObservedBalancer
+) -> Iterator[Change]:
+    """Ports that are not desired close first, and whom the others do not allow is kept out.
+
+    A port that changes between TCP and HTTP stays open until its next pool can serve.
+    """
+    wanted = {_get_place(each.protocol, each.port): each for each in desired.listeners}
+    found = [(each, wanted.get(_get_place(each.protocol, each.protocol_port))) for each in observed.listeners]
+    for listener, successor in found:
+        if successor is None:
+            may_close = "ports" not in desired.frozen
+        else:
+            is_replaced = successor.key != _key(listener) and desired.may_open_ports
+            pool = _find_pool(desired, successor, observed)
+            may_close = is_replaced and _may_serve(successor.pool, pool, targets)
+        if may_close:
             yield _delete(f"{_LISTENERS}/{listener.id}")
-    for listener in observed.listeners:
-        found = wanted.get(_key(listener))
-        if found is not None and "allowed_cidrs" in (fields := _compare(found, listener, desired)):
+    for listener, successor in found:
+        if successor is not None and "allowed_cidrs" in (fields := _compare(successor, listener, desired)):
             changed = {"allowed_cidrs": fields["allowed_cidrs"]}
             yield _put(f"{_LISTENERS}/{listener.id}", listener=changed)
+
+
+def _get_place(protocol: str, port: int) -> tuple[str, int]:
+    """Return what one listener has at most."""
+    return ("TCP" if protocol == "HTTP" else protocol, port)
 
 
 def _plan_pools(
@@ -251,6 +267,22 @@ def _plan_pools(
         elif (listener.key in present or desired.may_open_ports) and "pools" not in desired.frozen:
             body = _build_pool(listener, owner) | {"loadbalancer_id": observed.balancer.id}
             yield _post(_POOLS, pool=body)
+    desired_pools = [_find_pool(desired, each, observed) for each in desired.listeners]
+    used = {each.default_pool_id for each in observed.listeners}
+    for each in observed.pools:
+        if each.pool.id in used and each not in desired_pools:
+            yield from _plan_kept_members(targets, each, owner)
+
+
+def _plan_kept_members(targets: tuple[Target, ...], observed: ObservedPool, owner: Owner) -> Iterator[Change]:
+    """Let the members of a port that stays open, though nothing describes it now, follow the Nodes."""
+    former = {each.address: each for each in observed.members}
+    if observed.members and former.keys() != {each.address for each in targets}:
+        other = observed.members[0]  # all have its ports
+        replace = msgspec.structs.replace
+        kept = [former.get(each.address) or replace(other, address=each.address) for each in targets]
+        members = [_read_member(each) | {"tags": build_tags(owner)} for each in kept]
+        yield _put(f"{_POOLS}/{observed.pool.id}/members", members=members)
 
 
 def _plan_pool(
@@ -312,22 +344,33 @@ def _compare_monitor(wanted: msgspec.Struct, present: HealthMonitor) -> dict[str
     }
 
 
-def _plan_listeners(desired: DesiredBalancer, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
+def _plan_listeners(
+    desired: DesiredBalancer, targets: tuple[Target, ...], observed: ObservedBalancer, owner: Owner
+) -> Iterator[Change]:
     present = {_key(each): each for each in observed.listeners}
+    taken = {_get_place(each.protocol, each.protocol_port) for each in observed.listeners}
     for listener in desired.listeners:
         pool = _find_pool(desired, listener, observed)
         found = present.get(listener.key)
         if found is not None:
             fields = _compare(listener, found, desired)
             fields.pop("allowed_cidrs", None)
-            if pool is not None and pool.pool.id != found.default_pool_id:
+            may_move = found.default_pool_id is None or _may_serve(listener.pool, pool, targets)
+            if pool is not None and pool.pool.id != found.default_pool_id and may_move:
                 fields["default_pool_id"] = pool.pool.id
             if fields:
                 yield _put(f"{_LISTENERS}/{found.id}", listener=fields)
-        elif pool is not None and _is_ready(listener.pool, pool) and desired.may_open_ports:
+        elif _get_place(listener.protocol, listener.port) in taken or not desired.may_open_ports:
+            continue
+        elif pool is not None and _is_ready(listener.pool, pool):
             body = _build_listener(listener, owner)
             body |= {"loadbalancer_id": observed.balancer.id, "default_pool_id": pool.pool.id}
             yield _post(_LISTENERS, listener=body)
+
+
+def _may_serve(wanted: DesiredPool, observed: ObservedPool | None, targets: tuple[Target, ...]) -> bool:
+    """Whether the traffic of an open port may move to the pool: Octavia may have rejected its members."""
+    return observed is not None and _is_ready(wanted, observed) and bool(observed.members or not targets)
 
 
 def _is_ready(wanted: DesiredPool, observed: ObservedPool) -> bool:
@@ -372,18 +415,25 @@ def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: O
         return
     address = next((each for each in observed.floating_ips if each.id == kept), None)
     if address is not None:
-        yield from _plan_binding(address, observed, owner)
+        yield from _plan_binding(address, observed, owner, is_reserved=bool(desired.reserved_address))
 
 
-def _plan_binding(address: FloatingIp, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
-    """Return the change that binds an address that exists, unless it has become another's meanwhile."""
+def _plan_binding(
+    address: FloatingIp, observed: ObservedBalancer, owner: Owner, *, is_reserved: bool
+) -> Iterator[Change]:
+    """Return the change that binds an address that exists, unless it has become another's meanwhile.
+
+    One of ours that the Service names from then on is reserved: it stays at the end.
+    """
     known, port = read_description(address.description), observed.balancer.vip_port_id
     if _is_moved(address, observed) or (known is not None and known.owner != owner):
         return  # the next reading of the Service, or of the balancer, reports it
     fields = {"port_id": port}
-    if known is None:
-        fields["description"] = build_description(owner, text=address.description, is_reserved=True)
-    if known is None or address.port_id != port:
+    is_claimed = known is not None and (known.is_reserved or not is_reserved)
+    if not is_claimed:
+        text = address.description if known is None else known.text
+        fields["description"] = build_description(owner, text=text, is_reserved=True)
+    if not is_claimed or address.port_id != port:
         yield _put_address(address, fields)
 
 
@@ -485,27 +535,27 @@ def _build_whole_pool(listener: DesiredListener, targets: Iterable[Target], owne
 
 
 def _build_member(pool: DesiredPool, address: str, subnet: str, owner: Owner) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+    return {
         "address": address,
         "protocol_port": pool.member_port,
         "monitor_port": pool.monitor_port,
-        "subnet_id": subnet or None,
+        "subnet_id": subnet or None,  # always sent: Octavia keeps a subnet that is left out
+        "tags": build_tags(owner),
     }
-    return {name: value for name, value in fields.items() if value} | {"tags": build_tags(owner)}
 
 
 def _read_member(member: Member) -> dict[str, Any]:
     fields = msgspec.structs.asdict(member)
     del fields["id"]
-    return {name: value for name, value in fields.items() if value}
+    return fields
 
 
 def _member_key(member: Mapping[str, Any]) -> tuple[str, int, str, int]:
     return (
         member["address"],
         member["protocol_port"],
-        member.get("subnet_id", ""),
-        member.get("monitor_port", 0),
+        member["subnet_id"] or "",
+        member["monitor_port"] or 0,
     )
 
 

@@ -55,9 +55,8 @@ def desire(
     ports = tuple(
         Port(name=f"p-{each}", protocol="TCP", port=each, node_port=30000 + each) for each in numbers or (80,)
     )
-    request = BalancerRequest(
-        namespace="default", name="web", uid="u", annotations=annotations or {}, ports=ports, **fields
-    )
+    fields = {"annotations": annotations or {}, "ports": ports} | fields
+    request = BalancerRequest(namespace="default", name="web", uid="u", **fields)
     return read_request(request, {"": keys}).desired
 
 
@@ -189,7 +188,7 @@ def plan_members(observed: ObservedBalancer, *targets: Target) -> dict[str, tupl
     changed = msgspec.structs.replace(desired, listeners=(listener,))
     [change] = plan_changes(changed, targets, build_balancer(observed))
     members = msgspec.json.decode(change.body)["members"]
-    return {each["address"]: (each["protocol_port"], each.get("subnet_id", "")) for each in members}
+    return {each["address"]: (each["protocol_port"], each["subnet_id"] or "") for each in members}
 
 
 @pytest.mark.parametrize("subnet", ["", SUBNET])
@@ -250,6 +249,64 @@ def test_octavia_gets_a_range_once_since_it_stores_it_once():
     assert created["listeners"][0]["allowed_cidrs"] == ["192.0.2.0/24"]
 
 
+MOVED = (TARGETS[0], Target(address="10.0.0.3"))
+
+
+def desire_sctp() -> DesiredBalancer:
+    port = Port(name="p-80", protocol="SCTP", port=80, node_port=30080)
+    return desire(80, annotations={INTERNAL: "true"}, ports=(port,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (internal(80, x_forwarded_for="true"), internal(80, x_forwarded_for="maybe")),
+        (internal(80), internal(80, x_forwarded_for="true", connection_limit="many")),
+        (internal(80), desire_sctp()),
+    ],
+)
+def test_a_port_that_an_invalid_field_keeps_open_follows_the_nodes(
+    before: DesiredBalancer, after: DesiredBalancer
+):
+    assert plan(after, observe(before)) == []
+    [change] = plan_changes(after, MOVED, build_balancer(observe(before)))
+    members = msgspec.json.decode(change.body)["members"]
+    assert [(each["address"], each["protocol_port"]) for each in members] == [
+        (each.address, 30080) for each in MOVED
+    ]
+
+
+def add_pool(observed: ObservedBalancer, desired: DesiredBalancer, *targets: Target) -> ObservedBalancer:
+    """The balancer with the next pool of its port."""
+    [later] = observe(desired, targets).pools
+    pool = msgspec.structs.replace(later, pool=msgspec.structs.replace(later.pool, id="next"))
+    return msgspec.structs.replace(observed, pools=(*observed.pools, pool))
+
+
+@pytest.mark.parametrize("name", ["proxy_protocol", "x_forwarded_for"])
+def test_a_port_leaves_its_members_only_for_a_pool_that_has_some(name: str):
+    observed, desired = observe(internal(80)), internal(80, **{name: "true"})
+    assert plan(desired, observed) == ["POST /pools"]
+    empty = add_pool(observed, desired)
+    assert plan(desired, empty) == ["PUT /pools/next/members"]
+    [_, bare] = add_pool(observed, desired, *TARGETS).pools
+    unchecked = msgspec.structs.replace(
+        observed, pools=(*observed.pools, msgspec.structs.replace(bare, monitor=None))
+    )
+    assert plan(desired, unchecked) == ["POST /healthmonitors"]
+    moves = {
+        "proxy_protocol": "PUT /listeners/listener-0",
+        "x_forwarded_for": "DELETE /listeners/listener-0",
+    }
+    assert plan(desired, add_pool(observed, desired, *TARGETS)) == [moves[name]]
+
+
+def test_a_port_that_waits_for_its_next_pool_is_restricted_at_once():
+    headers = {INTERNAL: "true", PREFIX + "x-forwarded-for": "true"}
+    desired = desire(80, annotations=headers, source_ranges=("192.0.2.0/24",))
+    assert plan(desired, observe(internal(80)))[0] == "PUT /listeners/listener-0"
+
+
 def test_parts_without_our_tags_are_not_there_for_a_plan():
     observed = observe(internal(80))
     foreign = msgspec.structs.replace(observed.balancer, tags=("team-a",))
@@ -276,6 +333,17 @@ def test_every_change_of_an_address_names_the_revision_that_was_read():
     own = make_address(revision_number=4)
     releases = [release_address(own, PORT, keeps_address=each) for each in (False, True)]
     assert [each.revision for each in (claim, *releases)] == [3, 4, 4]
+
+
+def test_an_address_of_ours_that_the_service_names_stays_from_then_on():
+    desired = msgspec.structs.replace(desire(80), reserved_address="203.0.113.1", reserved_id="fip-1")
+    [change] = plan_changes(
+        desired, TARGETS, build_balancer(observe(desired, floating_ips=(make_address(),)))
+    )
+    reserved = msgspec.json.decode(change.body)["floatingip"]["description"]
+    address = make_address(description=reserved)
+    assert plan(desired, observe(desired, floating_ips=(address,))) == []
+    assert release_address(address, PORT, keeps_address=False).method == "PUT"
 
 
 OTHER_PORT = "5c1a7b4e-0000-4000-8000-000000000009"
