@@ -141,7 +141,7 @@ def plan_changes(
         *_plan_settings(desired, observed),
         *_plan_groups(desired, observed, owner),
         *_plan_targets(desired, targets, observed),
-        *_plan_moves(desired, observed, owner),
+        *_plan_moves(desired, targets, observed, owner),
         *_plan_new_listeners(desired, observed, owner),
         *_plan_unused_groups(desired, observed),
         *_plan_kind(desired, observed),
@@ -201,14 +201,19 @@ def _plan_listeners(desired: DesiredBalancer, observed: ObservedBalancer, owner:
                 yield _send("PUT", _get_path(observed, listener), document)
 
 
-def _plan_moves(desired: DesiredBalancer, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
-    """Move a port whose protocol changes, or that is taken over, to its own target group."""
+def _plan_moves(
+    desired: DesiredBalancer, targets: tuple[Target, ...], observed: ObservedBalancer, owner: Owner
+) -> Iterator[Change]:
+    """Move a port whose protocol changes, or that is taken over, to its own target group.
+
+    It stays while that has no targets: the cloud may have rejected them.
+    """
     present = _map_changeable(desired, observed)
     for wanted in desired.listeners:
         listener, group = present.get(wanted.port), _find_group(wanted, observed)
         if listener is not None and group is not None and _is_ready(wanted, group):
             now = _read_listener(listener)
-            if now["targetGroup"] != group.identity:
+            if now["targetGroup"] != group.identity and (group.attachments or not targets):
                 document = _build_listener(wanted, group.identity, owner)
                 document |= _keep(now, _LISTENER_PARTS, desired)
                 yield _send("PUT", _get_path(observed, listener), document)
@@ -339,10 +344,17 @@ def _plan_groups(desired: DesiredBalancer, observed: ObservedBalancer, owner: Ow
 def _plan_targets(
     desired: DesiredBalancer, targets: Iterable[Target], observed: ObservedBalancer
 ) -> Iterator[Change]:
-    """Set all targets of a group at once, or one by one: the API may reject all because of one machine."""
+    """Set all targets of a group at once, or one by one: the API may reject all because of one machine.
+
+    A port that stays open, though nothing describes it now, follows the Nodes, too.
+    """
     wanted = {each.instance_id: each for each in targets if each.instance_id}
-    found = (_find_group(each, observed) for each in desired.listeners)
-    for path, group in ((f"{GROUPS}/{each.identity}", each) for each in found if each is not None):
+    found = [_find_group(each, observed) for each in desired.listeners]
+    ports = {each.port for each in desired.listeners}
+    stay = [each for each in observed.listeners if each.port in ports or "ports" in desired.frozen]
+    used = {each.target_group.identity for each in stay if each.target_group}
+    kept = [each for each in observed.groups if each.identity in used and each not in found]
+    for path, group in ((f"{GROUPS}/{each.identity}", each) for each in (*found, *kept) if each is not None):
         present = {each.target: each.identity for each in group.attachments or ()}
         missing, surplus = sorted(wanted.keys() - present.keys()), sorted(present.keys() - wanted.keys())
         if len(missing) + len(surplus) > 1:

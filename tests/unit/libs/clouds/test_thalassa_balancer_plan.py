@@ -150,15 +150,35 @@ def test_what_an_unreadable_annotation_describes_stays():
     assert plan_changes(desired, (), observe(**given)) == ()
 
 
-def test_a_port_that_is_there_twice_closes_nothing():
+def desire_twice() -> DesiredBalancer:
     ports = (
         Port(name="a", protocol="TCP", port=80, node_port=30080),
         Port(name="b", protocol="UDP", port=80, node_port=30081),
     )
     request = BalancerRequest(namespace="default", name="web", uid="u", annotations={}, ports=ports)
-    desired = read_request(request, FileDefaults(vpc="vpc-1")).desired
+    return read_request(request, FileDefaults(vpc="vpc-1")).desired
+
+
+def test_a_port_that_is_there_twice_closes_nothing():
     balancer = observe(listeners=(make_listener(), make_listener(22, "tg-22")), groups=(make_group(),))
-    assert plan_changes(desired, (), balancer) == ()
+    assert plan_changes(desire_twice(), (), balancer) == ()
+
+
+def test_a_port_that_an_invalid_field_keeps_open_follows_the_nodes():
+    balancer = observe(listeners=(make_listener(),), groups=(make_group(80, "vm-1"),))
+    assert show(plan_changes(desire_twice(), TARGETS, balancer)) == [
+        "POST loadbalancer-target-groups/tg-80/attach"
+    ]
+
+
+def test_a_port_leaves_its_targets_only_for_a_target_group_that_has_some():
+    balancer = observe(listeners=(make_listener(group="tg-native"),), groups=(make_group(80),))
+    planned = show(plan_changes(desire(), TARGETS, balancer))
+    assert (
+        planned
+        == ["POST loadbalancer-target-groups/tg-80/attachments"]
+        + ["POST loadbalancer-target-groups/tg-80/attach"] * 2
+    )
 
 
 def test_a_port_opens_only_when_its_target_group_has_its_check():
