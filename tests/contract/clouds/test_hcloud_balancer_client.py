@@ -274,6 +274,21 @@ async def test_certificates_are_found_by_name_and_asked_for_once(client: Client)
     assert list(stored["services"][0]["http"]["certificates"]) == [number]
 
 
+async def test_a_certificate_that_replaces_another_one_of_its_name_is_used(account: HcloudAccount):
+    async with Client.open(account, name_age_seconds=0.0) as client:
+        client.project.add_certificate("www")
+        parsed = client.parse((443,), protocol="https", http_certificates="www")
+        await client.ours.resolve_names(parsed)
+        for certificate in client.project.tables["certificates"].values():
+            certificate["name"] = "former"
+        number = client.project.add_certificate("www")
+        resolved = await client.ours.resolve_names(parsed)
+        assert isinstance(resolved, ParsedRequest)
+        [service] = resolved.desired.services
+        assert service.http is not None
+        assert service.http.certificates == (number,)
+
+
 async def test_a_managed_certificate_is_created_once_and_used(client: Client):
     annotations = {"certificate_type": "managed", "http_managed_certificate_domains": "example.com"}
     parsed = client.parse((443,), protocol="https", **annotations)

@@ -1,5 +1,6 @@
 """The load balancers of one project of Hetzner Cloud."""
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -48,6 +49,8 @@ WRITE_DEADLINE_SECONDS: Final = 30.0
 # A change is about four requests: a look at the balancer, the write, and one or two for its end.
 REQUESTS_PER_MINUTE: Final = 480
 MAX_CONCURRENT: Final = 16
+# A certificate is replaced by another one of its name.
+NAME_AGE_SECONDS: Final = 600.0
 _PATH: Final = "/load_balancers"
 
 
@@ -68,12 +71,15 @@ class HcloudBalancers:
         write_deadline_seconds: float = WRITE_DEADLINE_SECONDS,
         requests_per_minute: int = REQUESTS_PER_MINUTE,
         first_poll_seconds: float = FIRST_POLL_SECONDS,
+        name_age_seconds: float = NAME_AGE_SECONDS,
     ) -> None:
         self.write_deadline_seconds = write_deadline_seconds
         self._api = api.open_beside(requests_per_minute=requests_per_minute, max_concurrent=MAX_CONCURRENT)
         self._options = options
         self._actions = ActionWaiter(self._api, first_poll_seconds=first_poll_seconds)
-        self._named: dict[tuple[int, str, str], NamedObject] = {}  # by generation, path, and name or id
+        self._name_age_seconds = name_age_seconds
+        # By generation, path, and name or id, each with the time until which it counts.
+        self._named: dict[tuple[int, str, str], tuple[NamedObject, float]] = {}
 
     @property
     def credential(self) -> Credential:
@@ -99,7 +105,7 @@ class HcloudBalancers:
     async def resolve_names(
         self, parsed: ParsedRequest[DesiredBalancer]
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
-        """Replace the names of the network and of certificates by ids. A found one is not requested again.
+        """Replace the names of the network and of certificates by ids. Each is requested once in ten minutes.
 
         An id of a network is looked up, too: balancers would leave theirs for one that does not exist.
         The first unknown name of a certificate ends the requests: more of them would change nothing.
@@ -129,21 +135,31 @@ class HcloudBalancers:
         if isinstance(network, str):
             return await self._find_named("/networks", network)
         known = (self.credential.generation, "/networks/", str(network))
-        if known not in self._named:
-            found = await self._api.get_item("/networks", "network", str(network), NamedObject)
-            if not isinstance(found, NamedObject):
-                return None if isinstance(found, NotFound) else found
-            self._named[known] = found
-        return self._named[known]
+        if (recent := self._recall(known)) is not None:
+            return recent
+        found = await self._api.get_item("/networks", "network", str(network), NamedObject)
+        if not isinstance(found, NamedObject):
+            return None if isinstance(found, NotFound) else found
+        self._remember(known, found)
+        return found
 
     async def _find_named(self, path: str, name: str) -> NamedObject | Unanswered | None:
         known = (self.credential.generation, path, name)
-        if known not in self._named:
-            found = await self._api.list_items(path, {"name": name}, NamedObject)
-            if isinstance(found, Unanswered):
-                return found
-            self._named |= {(known[0], path, each.name): each for each in found}
-        return self._named.get(known)
+        if (recent := self._recall(known)) is not None:
+            return recent
+        found = await self._api.list_items(path, {"name": name}, NamedObject)
+        if isinstance(found, Unanswered):
+            return found
+        for each in found:
+            self._remember((known[0], path, each.name), each)
+        return next((each for each in found if each.name == name), None)
+
+    def _recall(self, known: tuple[int, str, str]) -> NamedObject | None:
+        found, until = self._named.get(known, (None, 0.0))
+        return found if asyncio.get_running_loop().time() < until else None
+
+    def _remember(self, known: tuple[int, str, str], found: NamedObject) -> None:
+        self._named[known] = (found, asyncio.get_running_loop().time() + self._name_age_seconds)
 
     async def list_balancers(
         self, cluster_uid: str, *, reads_parts: bool
