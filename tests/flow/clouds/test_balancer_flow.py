@@ -384,7 +384,7 @@ async def test_a_record_that_a_webhook_removes_is_not_written_again_without_a_pa
         await wait_until(lambda: "default.web" in outcomes, "an outcome")
         assert outcomes["default.web"].state == "waiting"
         assert "does not keep the record" in outcomes["default.web"].reason
-    assert StrippedByWebhook.changes <= 2
+    assert StrippedByWebhook.changes <= 5  # the pauses grow from 5 s on; without them, it is hundreds
     assert cluster.balancers == []
 
 
