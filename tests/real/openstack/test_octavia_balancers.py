@@ -80,8 +80,8 @@ async def test_ports_targets_and_settings_follow_the_service_one_change_at_a_tim
     more = await client.desired(make_port(80), make_port(443), annotations=INTERNAL)
     assert await client.converge(balancer_id, more, *TARGETS) == [
         "POST pools",
-        "POST healthmonitors",
         "PUT members",
+        "POST healthmonitors",
         "POST listeners",
     ]
     third = Target(address="10.0.0.13")
@@ -109,7 +109,7 @@ async def test_the_proxy_protocol_gets_a_new_pool_before_the_old_one_goes(client
     balancer_id = await client.create(plain, *TARGETS)
     proxied = await client.desired(annotations=INTERNAL | annotate(proxy_protocol="v2"))
     changes = await client.converge(balancer_id, proxied, *TARGETS)
-    assert changes == ["POST pools", "POST healthmonitors", "PUT members", "PUT listeners", "DELETE pools"]
+    assert changes == ["POST pools", "PUT members", "POST healthmonitors", "PUT listeners", "DELETE pools"]
     pool = only(client.project.list_parts("pools"))
     assert (pool["protocol"], len(pool["members"])) == ("PROXYV2", 2)
     [ingress] = client.ours.build_ingress(proxied, await client.get(balancer_id)) or ()
@@ -121,7 +121,7 @@ async def test_a_header_makes_the_port_http_when_its_members_are_there(client: O
     balancer_id = await client.create(plain, *TARGETS)
     desired = await client.desired(annotations=INTERNAL | annotate(x_forwarded_for="true"))
     changes = await client.converge(balancer_id, desired, *TARGETS)
-    assert changes[:3] == ["POST pools", "POST healthmonitors", "PUT members"]
+    assert changes[:3] == ["POST pools", "PUT members", "POST healthmonitors"]
     assert sorted(changes[3:]) == ["DELETE listeners", "DELETE pools", "POST listeners"]
     listener = only(client.project.list_parts("listeners"))
     assert (listener["protocol"], listener["insert_headers"]) == ("HTTP", {"X-Forwarded-For": "true"})

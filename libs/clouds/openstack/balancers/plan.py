@@ -293,8 +293,9 @@ def _plan_pool(
     owner: Owner,
 ) -> Iterator[Change]:
     path = f"{_POOLS}/{observed.pool.id}"
-    if "monitors" not in desired.frozen:
-        yield from _plan_monitor(wanted, observed, owner)
+    of_monitor = () if "monitors" in desired.frozen else tuple(_plan_monitor(wanted, observed, owner))
+    # A monitor that asks at the former port of the members would find none of them alive.
+    yield from (each for each in of_monitor if each.method == "DELETE")
     addresses = [each.address for each in targets]
     present = [_read_member(each) for each in observed.members]
     subnets = _find_member_subnets(desired, wanted, addresses, observed)
@@ -303,6 +304,7 @@ def _plan_pool(
     ]
     if sorted(map(_member_key, members)) != sorted(map(_member_key, present)):
         yield _put(f"{path}/members", members=members)
+    yield from (each for each in of_monitor if each.method != "DELETE")
     if wanted.lb_algorithm != observed.pool.lb_algorithm and "lb_algorithm" not in desired.frozen:
         yield _put(path, pool={"lb_algorithm": wanted.lb_algorithm})
 

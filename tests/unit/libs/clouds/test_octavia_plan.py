@@ -160,7 +160,21 @@ def test_a_port_opens_only_when_its_monitor_is_there():
     grown = msgspec.structs.replace(
         observed, pools=(*observed.pools, ObservedPool(pool=bare, members=(), monitor=None))
     )
-    assert plan(internal(80, 443), grown) == ["POST /healthmonitors", "PUT /pools/new/members"]
+    assert plan(internal(80, 443), grown) == ["PUT /pools/new/members", "POST /healthmonitors"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 32000), (32000, 0)])
+def test_members_get_their_port_of_checks_after_the_former_monitor_and_before_the_next(
+    before: int, after: int
+):
+    """The next one would find no member alive at the former port."""
+    kind = {INTERNAL: "true"}
+    observed = observe(desire(80, annotations=kind, health_check_node_port=before))
+    desired = desire(80, annotations=kind, health_check_node_port=after)
+    assert plan(desired, observed) == ["DELETE /healthmonitors/monitor-0", "PUT /pools/pool-0/members"]
+    [pool] = observed.pools
+    bare = msgspec.structs.replace(observed, pools=(msgspec.structs.replace(pool, monitor=None),))
+    assert plan(desired, bare) == ["PUT /pools/pool-0/members", "POST /healthmonitors"]
 
 
 def test_an_invalid_field_opens_nothing_and_changes_its_own_field_only():
