@@ -244,6 +244,26 @@ def test_of_two_nodes_with_one_pod_cidr_the_older_one_gets_the_route():
     assert step == CreateRoute(FIRST, "web-1")
 
 
+@pytest.mark.parametrize("provider_id", ["hcloud://2", "other://2"])
+def test_a_node_that_claims_the_pod_cidr_of_another_takes_no_route_while_that_one_is_not_listed(
+    provider_id: str,
+):
+    claiming = node(2, "10.244.1.0/24")
+    claiming = msgspec.structs.replace(
+        claiming, spec=msgspec.structs.replace(claiming.spec, provider_id=provider_id)
+    )
+    for nodes in ((claiming, node(1)), (node(1), claiming)):
+        seen = view(
+            *nodes,
+            routes=(FIRST,),
+            record=(recorded(FIRST, "1"),),
+            listing=list_instances(2, 3),
+            parse_provider_id=lambda text: text.removeprefix("hcloud://") if "hcloud" in text else None,
+            unwritable_uids=frozenset({"uid-2"}),
+        )
+        assert isinstance(plan_route_step(seen), Wait)
+
+
 def test_while_the_pod_networks_are_unknown_nothing_is_created_and_existing_routes_count():
     waits = plan_route_step(view(node(1), pod_networks=()))
     assert isinstance(waits, Wait)
