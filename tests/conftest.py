@@ -22,6 +22,7 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_start import fork_services
 from libs.testbed.sim_apiserver.server import SimApiServer
+from tests import session_control_planes
 from tests.distribution import ByServers, turn_of
 from tests.flow_actors import FlowActor
 
@@ -77,6 +78,7 @@ class _InTurn:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(session_control_planes)
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(_InTurn())
 
@@ -108,7 +110,8 @@ def what_only_the_collector_finds() -> Iterator[None]:
 @pytest.fixture(scope="session")
 async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
     """One control plane for the session, which logs changed fields: use unique names, and clean up."""
-    async with ControlPlane.start(tmp_path_factory.mktemp("control-plane"), audit_fields=True) as running:
+    run_dir = tmp_path_factory.mktemp("control-plane")
+    async with session_control_planes.start(run_dir, audit_fields=True) as running:
         yield running
 
 

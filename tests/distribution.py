@@ -56,6 +56,7 @@ _FROM_THE_END: Final = 2  # of three workers; the third, so that two workers bot
 # tests/contract/conftest.py, real and simulated; Neutron and Octavia; and the syntax trees of
 # tests/architecture/sources.py.
 _TOGETHER: Final = {
+    "tests/contract/test_console_login": "API servers",
     "tests/contract/test_kube_": "API servers",
     "tests/contract/test_interface": "sources",
     "tests/architecture/": "sources",
@@ -64,7 +65,7 @@ _TOGETHER: Final = {
 
 
 # What uses the control plane of tests/conftest.py, which takes two seconds of a core to start, and two in
-# each minute. So only the first workers run it, before all other files.
+# each minute until it is paused. So only the first workers run it, before all other files.
 _CONTROL_PLANES: Final = 2
 _ON_CONTROL_PLANE: Final = (
     "API servers",

@@ -149,10 +149,23 @@ class ControlPlane:
         await asyncio.to_thread(shutil.copytree, backup, self.run_dir / ETCD_DATA)
         await self._start(controller_manager=manager is not None)
 
+    def pause(self) -> None:
+        """Pause all servers, which take two seconds of CPU a minute even without requests."""
+        for child in self._list_children():
+            child.pause()
+
+    def resume(self) -> None:
+        """Resume the servers, if they are paused."""
+        for child in self._list_children():
+            child.resume()
+
     async def stop(self) -> None:
         """Kill all servers: on SIGTERM kube-apiserver would wait long for its watches."""
+        await asyncio.gather(*(child.kill() for child in self._list_children()))
+
+    def _list_children(self) -> list[ChildProcess]:
         children = [getattr(self, name, None) for name in ("controller_manager", "apiserver", "etcd")]
-        await asyncio.gather(*(child.kill() for child in children if child is not None))
+        return [child for child in children if child is not None]
 
     async def _start(self, *, controller_manager: bool) -> None:
         self.etcd = self._start_server("etcd")
