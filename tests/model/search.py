@@ -1,14 +1,22 @@
 """Searches all states of a model, breadth first, and describes a violation as a list of steps."""
 
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import islice
-from typing import Generic, TypeVar
+from functools import lru_cache
+from itertools import count, islice
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
 StateT = TypeVar("StateT")
+
+
+def number_keys(build_key: Callable[..., Hashable]) -> Callable[..., int]:
+    """Return a number for each key: it is cheaper to compare. Most steps change few parts of a state."""
+    numbers = defaultdict[Hashable, int](count().__next__)
+    number = lru_cache(1 << 14)(lambda *arguments: numbers[build_key(*arguments)])
+    return cast("Callable[..., int]", number)
 
 
 class Step(msgspec.Struct, Generic[StateT], frozen=True, gc=False):

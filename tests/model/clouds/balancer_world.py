@@ -34,6 +34,7 @@ from services.cloud.core.balancers.balancer_view import (
 from services.cloud.core.balancers.select_targets import TargetSelection
 from tests.builders import NOW
 from tests.clouds.balancers import ACCOUNT, make_service
+from tests.model.search import number_keys
 
 TICK: Final = timedelta(seconds=20)
 INSTANT: Final = timedelta(microseconds=1)  # of one step of a process: it orders what has the same tick
@@ -51,7 +52,7 @@ CHANGE_OF_CLASS: Final = ("create the Service", "give it the other class")
 CHANGE_OF_TYPE: Final = ("create the Service", "make it ClusterIP", "make it LoadBalancer again")
 
 
-class Paid(msgspec.Struct, frozen=True, gc=False):
+class Paid(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A balancer. `maker` and `account`: for which Service and by which account it was created."""
 
     id: str
@@ -75,7 +76,7 @@ class PendingCreate(msgspec.Struct, frozen=True, gc=False):
     account: str
 
 
-class Kube(msgspec.Struct, frozen=True):
+class Kube(msgspec.Struct, frozen=True, cache_hash=True):
     """The Service; uid 0 = there is none."""
 
     uid: int = 0
@@ -90,7 +91,7 @@ class Kube(msgspec.Struct, frozen=True):
     ingress: tuple[Ingress, ...] = ()
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(msgspec.Struct, frozen=True, cache_hash=True):
     """A process with its answers of the cloud. `snapshot`: a Service that it has read a while ago."""
 
     memory: Memory
@@ -103,7 +104,7 @@ class Process(msgspec.Struct, frozen=True):
     anchor_lookup: AnchorLookup | None = None
 
 
-class Faults(msgspec.Struct, frozen=True, kw_only=True):
+class Faults(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
     """How often each may happen."""
 
     crashes: int = 0
@@ -309,15 +310,15 @@ def build_view(world: World, process: Process, service: Kube) -> BalancerView[in
 
 def build_key(world: World) -> Any:
     """Return a key that is equal where the future is."""
-    now = world.now
+    now, kube = world.now.replace(microsecond=0), world.kube
     return (
-        _key_of_kube(world.kube, now),
+        _key_of_kube(kube, now),
         world.paid,
         tuple(
             (each.project, each.maker, each.version, _seconds(each.until - now), each.account)
             for each in world.pending
         ),
-        tuple(_key_of_process(each, world) for each in world.processes),
+        *(_key_of_process(each, now, world.generation, kube.uid, kube.revision) for each in world.processes),
         world.faults,
         world.holder,
         world.is_renewing,
@@ -330,6 +331,7 @@ def build_key(world: World) -> Any:
     )
 
 
+@number_keys
 def _key_of_kube(kube: Kube, now: datetime) -> Any:
     record = kube.record
     if record is not None and record.create_deadline is not None:
@@ -340,8 +342,16 @@ def _key_of_kube(kube: Kube, now: datetime) -> Any:
     return (*fields, key, kube.condition, kube.ingress)
 
 
-def _key_of_process(process: Process, world: World) -> Any:
-    now, memory, snapshot, generation = world.now, process.memory, process.snapshot, world.generation
+@number_keys
+def _key_of_process(process: Process, now: datetime, generation: int, uid: int, revision: int) -> Any:
+    """Return its key while the Service has this uid and revision."""
+    if process.lease_until is None:  # it begins again when it leads
+        return None
+    memory, snapshot = process.memory, process.snapshot
+    lease_seconds = _seconds(process.lease_until - now)
+    read = snapshot and (snapshot.revision == revision, _key_of_kube(snapshot, now))
+    if process.uid != (snapshot.uid if snapshot else uid):  # it forgets all of the former Service
+        return lease_seconds, read
     attempt, since = memory.attempt, memory.valid_from
     answers = [
         each for each in (process.listing, *process.lookups, process.anchor_lookup) if each is not None
@@ -363,9 +373,9 @@ def _key_of_process(process: Process, world: World) -> Any:
         memory.failed_builds,
         memory.build_after and max(_seconds(memory.build_after - now), 0),
         memory.ingress,
-        process.lease_until and _seconds(process.lease_until - now),
+        lease_seconds,
         process.uid,
-        snapshot and (snapshot.revision == world.kube.revision, _key_of_kube(snapshot, now)),
+        read,
         tuple(order),
         tuple(
             (

@@ -38,6 +38,7 @@ from tests.model.clouds.route_states import (
     NodeState,
     Physics,
     Process,
+    Servers,
     World,
     build_key,
     build_view,
@@ -118,7 +119,8 @@ def _execute(world: World, number: int, process: Process, step: Any) -> Iterator
             answer = TableAnswer(answer=table if is_ours else NotFound(), **asked)
             yield "reads the network", _put(world, number, replace(process, table=answer))
         case ListInstances():
-            listed = {each: describe_instance(each) for each in world.servers} if is_ours else {}
+            servers = world.servers if is_ours else ()
+            listed = Servers({each: describe_instance(each) for each in servers})
             listing = InstanceListing(answer=listed, **asked)
             yield "lists the servers", _put(world, number, replace(process, listing=listing))
         case LookUpInstance(instance_id=wanted):

@@ -18,6 +18,7 @@ from services.cloud.core.routes.route_view import (
     TableAnswer,
 )
 from tests.builders import NOW, make_node
+from tests.model.search import number_keys
 
 TICK: Final = timedelta(seconds=20)
 INSTANT: Final = timedelta(microseconds=1)  # of one step of a process: it orders what has the same tick
@@ -50,6 +51,13 @@ class NodeState(msgspec.Struct, frozen=True):
         return Route(self.pod_cidr, ADDRESSES[self.instance_id])
 
 
+class Servers(dict[str, Instance]):
+    """Listed servers. What a state contains has a hash, and never changes."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self))
+
+
 class LateWrite(msgspec.Struct, frozen=True):
     """A write whose answer was lost: it takes effect until then, or never."""
 
@@ -58,7 +66,7 @@ class LateWrite(msgspec.Struct, frozen=True):
     until: datetime
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(msgspec.Struct, frozen=True, cache_hash=True):
     """A process with its answers."""
 
     led_since: datetime
@@ -72,7 +80,7 @@ class Process(msgspec.Struct, frozen=True):
     is_behind: bool = False  # messages are missing: it sees the Nodes as they were before the last change
 
 
-class Faults(msgspec.Struct, frozen=True, kw_only=True):
+class Faults(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
     """How often each may happen."""
 
     crashes: int = 0
@@ -177,16 +185,20 @@ def build_view(world: World, process: Process) -> RouteView:
 
 def build_key(world: World) -> Any:
     """Return a key that is equal where the future is."""
-    now = world.now
+    now = world.now.replace(microsecond=0)
+    may_be_behind = world.faults.losses or any(each.is_behind for each in world.processes)
     return (
         world.nodes,
-        world.former_nodes,
+        world.former_nodes if may_be_behind else (),
         world.servers,
         world.routes,
         tuple((each.kind, each.route, _seconds(each.until - now)) for each in world.late),
         _key_of_record(world.record, now),
         world.is_record_wiped,
-        tuple(_key_of_process(each, world) for each in world.processes),
+        *(
+            _key_of_process(each, now, world.generation, each.revision == world.revision)
+            for each in world.processes
+        ),
         world.faults,
         world.holder,
         world.is_renewing,
@@ -196,6 +208,7 @@ def build_key(world: World) -> Any:
     )
 
 
+@number_keys
 def _key_of_record(record: RouteRecord, now: datetime) -> Any:
     return tuple(
         (each.route, each.instance_id, each.create_deadline and _seconds(each.create_deadline - now))
@@ -203,35 +216,32 @@ def _key_of_record(record: RouteRecord, now: datetime) -> Any:
     )
 
 
-def _key_of_process(process: Process, world: World) -> Any:
+@number_keys
+def _key_of_process(process: Process, now: datetime, generation: int, is_current: bool) -> Any:
     if process.lease_until is None:  # it begins again when it leads
         return None
-    now, since = world.now, process.led_since
+    since = process.led_since
     answers = [("table", process.table), ("listing", process.listing), *process.lookups]
     given = [(name, each) for name, each in answers if each is not None]
     return (
         _seconds(process.lease_until - now),
         _seconds(since - now),
         process.record and _key_of_record(process.record, now),
-        process.revision == world.revision,
+        is_current,
         tuple(name for name, _ in sorted(given, key=lambda each: each[1].began_at)),
         tuple(
             (
                 name,
                 _seconds(each.began_at - now),
                 each.began_at >= since,
-                each.generation == world.generation,
-                _key_of_answer(each.answer),
+                each.generation == generation,
+                each.answer,
             )
             for name, each in given
         ),
         tuple((route, _seconds(until - now)) for route, until in process.pauses),
         process.is_behind,
     )
-
-
-def _key_of_answer(answer: Any) -> Any:
-    return tuple(answer.items()) if isinstance(answer, dict) else answer
 
 
 def _seconds(time: timedelta) -> int:
