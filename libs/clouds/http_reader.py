@@ -19,7 +19,7 @@ DEADLINE_SECONDS: Final = 15.0
 MAX_BODY_BYTES: Final = 4 << 20  # a page of 50 servers has 0.3 MB
 _BAD_CREDENTIAL: Final = "the credential has characters that no header may have"
 # Of the requests of a minute. Writes leave half of them to reads, which must still notice the end of each
-# write by its deadline. Deletions end what costs money, and do not wait behind other writes.
+# write by its deadline. Deletions may end what costs money, and do not wait behind other writes.
 _WRITE_SHARE: Final = 0.5
 _DELETION_SHARE: Final = 0.75
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
@@ -104,13 +104,16 @@ class HttpReader:
         *,
         deadline: float,
         if_match: str = "",
+        is_deletion: bool | None = None,
     ) -> AnswerT | WriteRejection | Unanswered:
         """Send a request once, with a JSON document if there is one, and return the result of `read`.
 
-        `if_match` is the value of the header If-Match, "" without it.
+        `if_match` is the value of the header If-Match, "" without it. `is_deletion` selects the share of the
+        requests per minute; None: a DELETE is one.
         A rejection that is not of `read` proves that nothing was sent. Unanswered proves nothing: the request
         may still take effect.
         """
+        is_deletion = method == "DELETE" if is_deletion is None else is_deletion
         headers = {} if body is None else {"Content-Type": "application/json"}
         headers |= {"If-Match": if_match} if if_match else {}
         answer = await self._send_in_turn(
@@ -119,7 +122,7 @@ class HttpReader:
             read,
             deadline,
             headers,
-            share=_DELETION_SHARE if method == "DELETE" else _WRITE_SHARE,
+            share=_DELETION_SHARE if is_deletion else _WRITE_SHARE,
             data=body,
             middlewares=(_send_once,),
         )

@@ -104,10 +104,17 @@ class ThalassaApi:
         )
 
     async def write(
-        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], *, deadline: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        read: ReadResponse[AnswerT],
+        *,
+        deadline: float,
+        is_deletion: bool,
     ) -> AnswerT | WriteRejection | Unanswered:
         """Send a request once; see `HttpReader.write`."""
-        answer = await self._http.write(method, path, body, read, deadline=deadline)
+        answer = await self._http.write(method, path, body, read, deadline=deadline, is_deletion=is_deletion)
         if isinstance(answer, WriteRejection) and answer.kind == "unauthorized":
             self._token = None
         return answer

@@ -337,6 +337,24 @@ async def test_all_targets_of_a_group_are_one_request(client: Client):
     assert len(client.list_machines()[0]) == 25
 
 
+async def test_a_deletion_does_not_wait_behind_changes_of_targets(account: ThalassaAccount, tmp_path: Path):
+    client = Client(account, tmp_path, requests_per_minute=40, write_deadline_seconds=1.0)
+    try:
+        balancer_id = await client.create()
+        desired, target = await client.desire(), client.add_target()
+        await client.converge(balancer_id, desired, target)
+        [detach] = client.ours.plan_changes(desired, (), await client.get(balancer_id))
+        while len(client.server.requests) < 20:
+            await client.get(balancer_id)
+        held = await client.ours.change_balancer(balancer_id, detach)
+        assert isinstance(held, WriteRejection)
+        assert held.kind == "held_back"
+        result = await client.ours.delete_balancer(balancer_id, keeps_address=False)
+        assert isinstance(result, WriteSuccess), result
+    finally:
+        await client.close()
+
+
 async def test_labels_of_the_config_file_are_on_all_objects(client: Client):
     client.file.write_text(client.file.read_text() + LABELS_IN_FILE)
     balancer_id = await client.create()

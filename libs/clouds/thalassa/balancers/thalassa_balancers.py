@@ -244,24 +244,25 @@ class ThalassaBalancers:
         """Return the balancers with all that belongs to them."""
         observed = []
         for each in balancers:
-            listeners = await self._read_listeners(each, is_listing=is_listing)
+            owner = read_owner(each.labels)
+            own = [group for group in groups if owner is not None and read_owner(group.labels) == owner]
+            listeners = await self._read_listeners(each, may_be_empty=is_listing and not own)
             if isinstance(listeners, Unanswered):
                 return listeners
-            owner = read_owner(each.labels)
-            own = (group for group in groups if owner is not None and read_owner(group.labels) == owner)
             balancer = msgspec.structs.replace(each, listeners=None)  # they may be incomplete there
             observed.append(ObservedBalancer(balancer=balancer, listeners=listeners, groups=tuple(own)))
         return observed
 
     async def _read_listeners(
-        self, balancer: LoadBalancer, *, is_listing: bool
+        self, balancer: LoadBalancer, *, may_be_empty: bool
     ) -> tuple[Listener, ...] | Unanswered:
         """Return the listeners.
 
-        Before a write, an empty embedded list is verified by the list of listeners.
+        Before a write, an empty embedded list is verified by the list of listeners. After a listing, only a
+        balancer with target groups may be written.
         """
         embedded = balancer.listeners
-        if embedded is not None and all(map(_is_complete, embedded)) and (embedded or is_listing):
+        if embedded is not None and all(map(_is_complete, embedded)) and (embedded or may_be_empty):
             return embedded
         return await self._api.list_items(f"{BALANCERS}/{balancer.identity}/listeners", {}, Listener)
 
@@ -303,7 +304,9 @@ class ThalassaBalancers:
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an identity")
         path = BALANCERS if identity == balancer_id else GROUPS
         deadline = set_deadline(self.write_deadline_seconds)
-        deleted = await self._write("DELETE", f"{path}/{identity}", None, read_deletion, deadline)
+        deleted = await self._write(
+            "DELETE", f"{path}/{identity}", None, read_deletion, deadline, is_deletion=True
+        )
         if isinstance(deleted, NotFound):
             return deleted
         if not isinstance(deleted, bool):
@@ -315,10 +318,17 @@ class ThalassaBalancers:
         return UnknownOutcome(reason="the deletion does not end by the deadline")
 
     async def _write(
-        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], deadline: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        read: ReadResponse[AnswerT],
+        deadline: float,
+        *,
+        is_deletion: bool = False,  # of a whole object; to detach a target is a DELETE, too
     ) -> AnswerT | WriteRejection | Unanswered:
         try:
-            return await self._api.write(method, path, body, read, deadline=deadline)
+            return await self._api.write(method, path, body, read, deadline=deadline, is_deletion=is_deletion)
         finally:
             self._activity += 1
 
