@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from libs.clouds.balancers import Balancers
@@ -21,6 +23,7 @@ from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies, run_every, run_together
 from libs.common.service.waiting_objects import NameQueue, WaitingObject, WaitingObjects
 from services.cloud.balancer_reader import BalancerReader, TermClock
+from services.cloud.core.balancers.balancer_answers import ANSWER_AGE, PART_AGE
 from services.cloud.core.balancers.balancer_record import BalancerAccount, is_selected
 from services.cloud.core.balancers.target_nodes import TargetNodes
 from services.cloud.service_reconciler import ServiceOutcome, ServiceReconciler
@@ -33,7 +36,10 @@ CONCURRENT_SERVICES: Final = 8
 _RETRY_FIRST_SECONDS: Final = 5.0
 _RETRY_CAP_SECONDS: Final = 300.0
 _TICK_SECONDS: Final = 0.5
-_ORPHAN_SECONDS: Final = 600.0
+# While a worker waits for the end of a write, it keeps its Service from the worker that ends its double.
+_SLOW_SECONDS: Final = 10.0
+_BUSY_LISTING_AGE: Final = timedelta(seconds=20)
+_ORPHAN_AGE: Final = timedelta(minutes=10)
 _COMPONENT: Final = "service-controller"  # as in k8s.io/cloud-provider
 _STATES: Final = ("settled", "waiting", "blocked", "dry-run")
 
@@ -60,8 +66,9 @@ class BalancerController:
         self._waiting: WaitingObjects[WaitingObject] = WaitingObjects()
         self.outcomes: dict[str, ServiceOutcome] = {}
         self._failures: dict[str, int] = {}
-        self._busy: set[str] = set()
+        self._busy: dict[str, float] = {}  # since when a worker has each
         self._again: set[str] = set()  # changed while a worker had them
+        self._sharing: set[str] = set()  # many that changed at the same time, until each is settled
         self._generation = 0  # of the credential
         self._nodes_changed_at: float | None = None
         self._failure = ""
@@ -114,6 +121,7 @@ class BalancerController:
         self.reconciler.begin_term(namespace)
         self._busy.clear()
         self._again.clear()
+        self._sharing.clear()
         self._failures.clear()
         self._enqueue_all()
         queues = (self._queue, self._urgent) * CONCURRENT_SERVICES
@@ -130,12 +138,24 @@ class BalancerController:
         metrics.BALANCER_ORPHANS.labels(self.account.name).set(0)
 
     async def _list_periodically(self) -> None:
-        """List also while no Service asks for it, to find balancers without a Service."""
+        """List each minute, also while all workers wait for the budget: a double costs money meanwhile.
+
+        Without a Service, list less often: to find balancers without one.
+        """
+        led_since = self.reconciler.now()
         while True:
-            await asyncio.sleep(_ORPHAN_SECONDS)
+            await asyncio.sleep(_TICK_SECONDS)
             listing, now = self.reader.listing, self.reconciler.now()
-            if listing is None or (now - listing.ended_at).total_seconds() > _ORPHAN_SECONDS:
+            age = _BUSY_LISTING_AGE if self._is_slow() else ANSWER_AGE
+            if self.outcomes and listing is not None and now >= listing.find_end(age):
+                reads_parts = now - listing.parts_began_at >= PART_AGE
+                await self.reader.list_balancers(self.reconciler.cluster_uid, reads_parts=reads_parts)
+            elif now >= (led_since if listing is None else listing.ended_at) + _ORPHAN_AGE:
                 await self.reader.list_balancers(self.reconciler.cluster_uid)
+
+    def _is_slow(self) -> bool:
+        """Whether a worker has waited for a while, for the budget or for the cloud."""
+        return min(self._busy.values(), default=math.inf) <= self.monotonic() - _SLOW_SECONDS
 
     async def _read_cluster_namespace(self) -> str:
         """Return the uid of the cluster, which is part of each balancer's tags."""
@@ -156,11 +176,11 @@ class BalancerController:
         if key in self._busy:
             self._again.add(key)
             return
-        self._busy.add(key)
+        self._busy[key] = self.monotonic()
         try:
             await self._reconcile(key)
         finally:
-            self._busy.discard(key)
+            self._busy.pop(key, None)
         if key in self._again:
             self._again.discard(key)
             self._add([key])
@@ -168,8 +188,9 @@ class BalancerController:
     async def _reconcile(self, key: str) -> None:
         self._waiting.remove(key)
         metrics.LOAD_BALANCER_SYNCS.inc()
+        shares_listing = key in self._sharing and not self._is_urgent(key)
         try:
-            outcome = await self.reconciler.reconcile(key)
+            outcome = await self.reconciler.reconcile(key, shares_listing=shares_listing)
         except (TemporaryError, PermanentError) as error:
             log.warning("reconcile failed, will retry", extra=self._log_fields(key) | {"error": str(error)})
             if isinstance(error, PermanentError):
@@ -185,6 +206,8 @@ class BalancerController:
 
     def _finish(self, key: str, outcome: ServiceOutcome | None) -> None:
         before = self.outcomes.pop(key, None)
+        if outcome is None or outcome.state != "waiting":
+            self._sharing.discard(key)
         if outcome is None:
             return
         self.outcomes[key] = outcome
@@ -241,7 +264,10 @@ class BalancerController:
     def _enqueue_all(self) -> None:
         if self.elector.leading_since() is not None:
             ours = [key for key, service in self._services.items() if self._is_ours(service)]
-            self._add([*ours, *self.outcomes])
+            keys = dict.fromkeys([*ours, *self.outcomes])
+            if len(keys) >= CONCURRENT_SERVICES:
+                self._sharing.update(keys)
+            self._add(keys)
 
     def _add(self, keys: Iterable[str]) -> None:
         for key in keys:

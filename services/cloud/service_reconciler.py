@@ -146,9 +146,10 @@ class ServiceReconciler:
             about = ObjectReference(kind="Service", name=name, namespace=namespace, uid=state.uid)
             self.event_recorder.record_once(about, "SyncLoadBalancerFailed", message)
 
-    async def reconcile(self, key: str) -> ServiceOutcome | None:
+    async def reconcile(self, key: str, *, shares_listing: bool = False) -> ServiceOutcome | None:
         """Make steps until there is nothing to do now; return why, None if there is no such Service.
 
+        With `shares_listing`, many Services wait, and a balancer that was as desired is not read by its id.
         Raises KubeError, and PermanentError if a record is lost: the next attempt reads everything again.
         """
         namespace, _, name = key.partition(".")
@@ -160,7 +161,7 @@ class ServiceReconciler:
                 return None
             state = self._get_state(key, service)
             _check_record(service, state)
-            view = await self._build_view(service, state)
+            view = await self._build_view(service, state, shares_listing=shares_listing)
             step = plan_step(view)
             if isinstance(step, Wait):
                 self._report_wait(service, state, step)
@@ -182,7 +183,9 @@ class ServiceReconciler:
             self._states[key] = state
         return state
 
-    async def _build_view(self, service: KubeService, state: _ServiceState) -> BalancerView[Any, Any]:
+    async def _build_view(
+        self, service: KubeService, state: _ServiceState, *, shares_listing: bool
+    ) -> BalancerView[Any, Any]:
         parsed: ParsedRequest[Any] | Unanswered
         selector = None
         try:
@@ -213,6 +216,7 @@ class ServiceReconciler:
             lease_until=now + timedelta(seconds=lease_seconds),
             write_seconds=self.balancers.write_deadline_seconds,
             now=now,
+            shares_listing=shares_listing and state.settled is not None,
         )
 
     async def _make(self, service: KubeService, state: _ServiceState, step: Step[Any, Any]) -> None:

@@ -302,6 +302,7 @@ async def test_a_new_node_costs_two_requests_beside_its_change(cluster: Balancer
         before = len(cluster.cloud.requests)
         server_id = await cluster.join("web-1")
         await wait_until(lambda: cluster.list_targets() == {server_id}, "a target")
+        await wait_until(lambda: get_controller(service).is_idle, "its read")  # it takes no ten seconds
         await advance(service, clock, 20)
         requests = cluster.list_requests(before)
     (balancer,) = cluster.balancers

@@ -53,6 +53,12 @@ SEARCHES: Final[Mapping[str, Search]] = {
         faults=Faults(handovers=1, stale_reads=1), script=CHANGE_OF_TYPE
     ),
     "slow processes": Search(faults=Faults(slow=3, lost_answers=1)),
+    "many Services that share a listing, crashes and lost answers": Search(
+        faults=Faults(crashes=1, lost_answers=2), physics=Physics(shares_listing=True)
+    ),
+    "many Services that share a listing, and two leaders": Search(
+        faults=Faults(handovers=1, stale_reads=1), physics=Physics(shares_listing=True)
+    ),
     "a token of another project": Search(faults=Faults(swaps=2, lost_answers=1)),
     "a protected balancer": Search(faults=Faults(protections=1, crashes=1, lost_answers=1)),
     "a balancer that is deleted in the console": Search(faults=Faults(removals=1, lost_answers=1)),

@@ -128,6 +128,7 @@ class Physics(msgspec.Struct, frozen=True, kw_only=True):
     account_in_tags: bool = True
     builds_slowly: bool = False
     fences_patches: bool = True
+    shares_listing: bool = False  # other Services wait, too
 
 
 class World(msgspec.Struct, frozen=True):
@@ -302,6 +303,7 @@ def build_view(world: World, process: Process, service: Kube) -> BalancerView[in
         lease_until=process.lease_until,
         write_seconds=WRITE_SECONDS,
         now=world.now,
+        shares_listing=world.physics.shares_listing,
     )
 
 

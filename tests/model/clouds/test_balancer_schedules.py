@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -32,8 +35,22 @@ def test_no_schedule_at_thalassa_leaves_a_load_balancer_or_a_target_group(seed: 
     assert not result.wrong, (result.wrong, result.story)
     assert result.idle_listings <= 60 + 6, "one list per minute, and one of target groups in ten"
     assert result.idle_others == 0
-    assert result.node_requests <= 3, "one for each port, and one"
+    assert result.node_requests <= 6, "two for each port, and two"
     assert result.counts["requests to the cloud"] > 100
+
+
+@asynccontextmanager
+async def open_settled(
+    cluster: type[RandomCluster], scale: Scale, folder: Path
+) -> AsyncIterator[RandomCluster]:
+    """With all its Nodes and Services, which have their load balancers."""
+    async with cluster.open(0, folder, scale) as world:
+        for number in range(scale.nodes):
+            world.join(f"node-{number}", 0)
+        for number in range(scale.services):
+            await world.create_service(f"web-{number}", 0)
+        assert await world.wait_until(lambda: not world.list_differences(), 20)
+        yield world
 
 
 def test_a_double_goes_within_a_minute_while_changes_of_targets_use_up_the_requests(tmp_path: Path):
@@ -58,6 +75,54 @@ def test_a_double_goes_within_a_minute_while_changes_of_targets_use_up_the_reque
             return age
 
     assert run_virtually(find_age_of_double(), has_servers=True) <= 65
+
+
+def test_doubles_at_thalassa_go_within_a_minute_while_nodes_that_leave_use_up_the_requests(tmp_path: Path):
+    scale = Scale(services=60, nodes=40, groups=1)
+
+    async def find_age_of_doubles() -> float:
+        async with open_settled(ThalassaCluster, scale, tmp_path) as world:
+            for number in range(20):
+                world.leave(f"node-{number}")
+                await asyncio.sleep(6)
+            uids = [each.uid for each in world.list_services().values()]
+            doubles = {world.add_balancer(f"late-{uid}", world.build_labels(uid)) for uid in uids[::3]}
+            began = world.clock()
+            for number in range(20, scale.nodes):
+                if not doubles & world.balancers.keys():
+                    break
+                world.leave(f"node-{number}")
+                await asyncio.sleep(6)
+            assert not doubles & world.balancers.keys()
+            return world.clock() - began
+
+    assert run_virtually(find_age_of_doubles(), has_servers=True) <= 66
+
+
+@pytest.mark.parametrize("cluster", [RandomCluster, ThalassaCluster])
+def test_a_node_costs_many_load_balancers_little_more_than_its_changes(
+    cluster: type[RandomCluster], tmp_path: Path
+):
+    scale = Scale(services=20, nodes=2, groups=1)
+
+    async def count_requests() -> Counter[str]:
+        async with open_settled(cluster, scale, tmp_path) as world:
+            await asyncio.sleep(65)  # for the requests of the minute
+            before = len(world.cloud.requests)
+            world.join("node-new", 0)
+            await asyncio.sleep(60)
+            assert not world.list_differences()
+            requests = world.cloud.requests[before:]
+            return Counter(
+                "change" if each.method != "GET" else "listing" if world.is_listing(each) else "other"
+                for each in requests
+                if each.path != "/actions"
+            )
+
+    counts = run_virtually(count_requests(), has_servers=True)
+    assert counts["change"] == scale.services
+    assert counts["listing"] <= 8, "where a read of each load balancer would be one or two, twice"
+    assert counts["other"] == 0
 
 
 def test_a_protected_double_at_thalassa_is_released_without_the_target_groups_in_use(tmp_path: Path):

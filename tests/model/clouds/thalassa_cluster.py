@@ -136,6 +136,8 @@ class ThalassaCluster(RandomCluster):
 
     def find_target(self, request: SimRequest) -> tuple[Any, bool]:
         _, _, kind, *rest = request.path.split("/")
+        if kind == _GROUPS and (uid := request.query.get(f"matchLabels[{SERVICE_LABEL}]")):
+            return next(iter(self.list_own(uid)), None), False
         if not rest or kind not in (_BALANCERS, _GROUPS):
             return None, False
         return self.project.tables[kind].get(rest[0]), kind == _BALANCERS and len(rest) == 1

@@ -12,6 +12,7 @@ from services.cloud.core.answer import MAX_LATENESS, Answer
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
     ListBalancers,
+    ListedSoon,
     NoWitness,
     ReadAnchor,
     ReadBalancer,
@@ -28,7 +29,8 @@ from services.cloud.core.balancers.balancer_view import (
 # An older answer is asked for again: the balancers are listed each minute. So long may a double live.
 ANSWER_AGE: Final = timedelta(minutes=1)
 # Parts that can outlive their balancer, such as target groups, are read again at the latest by then.
-_PART_AGE: Final = timedelta(minutes=10)
+PART_AGE: Final = timedelta(minutes=10)
+_SHARED_PAUSE: Final = timedelta(seconds=5)  # between listings that replace reads of many balancers
 _RETRY: Final = timedelta(seconds=10)  # after no answer, unless the cloud names a time
 _MAX_RETRY_SECONDS: Final = 3600.0
 # The annotation's value where the record has no id: what a create of unknown result may have left is given
@@ -103,13 +105,34 @@ def observe_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Ques
     if is_current(view, listing) and (lookup is None or lookup.began_at < listing.began_at):
         listed = (each for each in list_own(view, listing) if each.id == balancer_id)
         return next(listed, None) or ReadBalancer(balancer_id)
-    return get_balancer(view, balancer_id)
+    found = get_balancer(view, balancer_id)
+    return read_again(view, balancer_id) if isinstance(found, ReadBalancer) else found
+
+
+def read_again(view: View, balancer_id: str) -> Question:
+    """Return the step to a newer answer about a recorded balancer that a listing has shown."""
+    listing = view.listing
+    if not view.shares_listing or listing is None or isinstance(listing.answer, Unanswered):
+        return ReadBalancer(balancer_id)
+    until = listing.ended_at + _SHARED_PAUSE
+    return Wait(until, ListedSoon()) if view.now < until else ListBalancers()
+
+
+def find_look(view: View, balancer_id: str) -> Answer | None:
+    """Return the last current answer that shows the balancer with all parts; of many Services, a listing."""
+    listing, lookup = view.listing, view.lookups.get(balancer_id)
+    shown = {each.id for each in list_own(view, listing)} if view.shares_listing else set()
+    answers: list[Answer] = [] if lookup is None else [lookup]
+    if listing is not None and balancer_id in shown and listing.parts_began_at == listing.began_at:
+        answers.append(listing)
+    current = (each for each in answers if is_current(view, each))
+    return max(current, key=lambda each: each.began_at, default=None)
 
 
 def _has_old_parts(view: View, listing: Listing) -> bool:
     """Whether parts may have changed since they were read: by a late change of ours, or by another client."""
     settled_at, read_at = view.memory.find_settled(), listing.parts_began_at
-    is_old = read_at < settled_at <= view.now or view.now - read_at >= _PART_AGE
+    is_old = read_at < settled_at <= view.now or view.now - read_at >= PART_AGE
     return is_old and view.planner.has_outliving_parts
 
 

@@ -34,6 +34,10 @@ class ListedLate(WaitReason, frozen=True):
     """The cloud still lists what it does not find by id."""
 
 
+class ListedSoon(WaitReason, frozen=True):
+    """The next listing shows the balancers of many Services that have changed."""
+
+
 class Busy(WaitReason, frozen=True):
     """Another change of the balancer runs.
 

@@ -150,6 +150,8 @@ class BalancerView(msgspec.Struct, Generic[DesiredT, ChangeT], frozen=True, kw_o
     lease_until: datetime  # when the Lease expires, unless it is renewed; by the clock of `now`
     write_seconds: float  # `Balancers.write_deadline_seconds`
     now: datetime
+    # Whether many Services wait: then one listing is their look at their balancers
+    shares_listing: bool = False
 
 
 def remember_write(

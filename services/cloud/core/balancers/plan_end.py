@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.clouds.balancers import Balancer
 from libs.clouds.instances import NotFound, Unanswered
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER, LOAD_BALANCER
@@ -187,6 +189,7 @@ def plan_removal(
     view: View, found: Balancer, *, is_double: bool = False, has_failed: bool = False
 ) -> AnyStep:
     """Delete a balancer of ours, or release it if the cloud refuses to delete it."""
+    view = replace(view, shares_listing=False)  # it is read by its id before
     if found.has_foreign_tags:
         return wait_for_other(view, found)
     # An address that a user wants to keep must not be lost because the Service cannot be read.

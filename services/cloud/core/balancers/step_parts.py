@@ -12,9 +12,10 @@ from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import CLASS_FINALIZER
 from services.cloud.core.balancers.balancer_answers import (
     View,
+    find_look,
     find_next_listing,
-    is_current,
     list_own,
+    read_again,
 )
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_status import has_ingress
@@ -24,7 +25,6 @@ from services.cloud.core.balancers.balancer_steps import (
     CloudWrite,
     ForeignController,
     LeaseTooShort,
-    ReadBalancer,
     Rejected,
     Step,
     Wait,
@@ -43,7 +43,7 @@ AnyWrite = CloudWrite[Any, Any]
 
 def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnyStep:
     """Return the first write that was not rejected a moment ago, right after a look at the balancer."""
-    lookup = view.lookups.get(found.id)
+    look = find_look(view, found.id)
     if not steps or found.is_busy:
         return wait_while_busy(view, found)
     pauses = []
@@ -51,8 +51,8 @@ def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnySte
         pause = view.memory.find_pause(step, view.now, view.credential.generation)
         if pause is not None:
             pauses.append(pause)
-        elif lookup is None or not is_current(view, lookup) or view.now - lookup.ended_at >= _WRITE_AGE:
-            return ReadBalancer(found.id)
+        elif look is None or view.now - look.ended_at >= _WRITE_AGE:
+            return read_again(view, found.id)
         else:
             return allow_write(view, step)
     until = min(find_next_listing(view), *(pause.until for pause in pauses))

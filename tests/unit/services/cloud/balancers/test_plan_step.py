@@ -39,6 +39,7 @@ from services.cloud.core.balancers.balancer_steps import (
     LeftOutTarget,
     ListBalancers,
     ListedLate,
+    ListedSoon,
     NotSelected,
     NoWitness,
     OtherAccount,
@@ -542,6 +543,48 @@ def test_a_new_node_costs_two_reads_beside_its_change():
     changed = make_lookup("1", make_balancer(targets=(NODE,)), at_second=2)
     step = plan_step(make_view(service, changed, now=at(3), memory=memory, **fields))
     assert isinstance(wait_reason(step), Settled)
+
+
+def test_many_services_look_at_their_balancers_and_at_their_changes_by_one_listing():
+    fields: dict[str, Any] = {
+        "selection": TargetSelection(targets=frozenset({NODE}), is_complete=True),
+        "planner": _OutlivingParts(),
+        "shares_listing": True,
+    }
+    change = ChangeBalancer(balancer_id="1", change="add 1")
+    view = make_view(make_recorded(), listing=make_listing(BALANCER), **fields)
+    assert plan_step(replace(view, now=at(9))) == change
+    assert plan_step(replace(view, now=at(10))) == ListBalancers(), "the look is too old"
+    without_parts = replace(view, listing=make_listing(BALANCER, parts_at_second=-20))
+    assert plan_step(without_parts) == Wait(at(5), ListedSoon())
+    assert plan_step(replace(without_parts, now=at(5))) == ListBalancers()
+    memory = remember_write(
+        Memory(led_since=LONG_AGO), change, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
+    )
+    after = replace(view, memory=memory, now=at(2))
+    assert plan_step(after) == Wait(at(5), ListedSoon())
+    assert plan_step(replace(after, now=at(5))) == ListBalancers()
+    changed = make_listing(make_balancer(targets=(NODE,)), at_second=5)
+    assert isinstance(wait_reason(plan_step(replace(after, now=at(5), listing=changed))), Settled)
+    unchanged = replace(after, now=at(5), listing=make_listing(BALANCER, at_second=5))
+    assert isinstance(wait_reason(plan_step(unchanged)), Rejected), "it may show the change a moment later"
+
+
+def test_many_services_read_each_balancer_while_no_listing_shows_it():
+    selection = TargetSelection(targets=frozenset({NODE}), is_complete=True)
+    view = make_view(make_recorded(), FOUND, selection=selection, shares_listing=True, now=at(10))
+    for listing in (make_listing(answer=SILENCE, at_second=9), make_listing(at_second=9)):
+        assert plan_step(replace(view, listing=listing)) == ReadBalancer("1")
+
+
+def test_a_double_is_read_by_its_id_before_its_end_also_where_many_services_share_a_listing():
+    listing = make_listing(BALANCER, make_balancer("2"), at_second=9)
+    view = make_view(make_recorded(), listing=listing, shares_listing=True, now=at(10))
+    assert plan_step(view) == ReadBalancer("2")
+    view = replace(view, lookups={"2": make_lookup("2", make_balancer("2"), at_second=10)})
+    assert plan_step(view) == DeleteBalancer("2", is_double=True)
+    later = replace(view, now=at(20), listing=replace(listing, ended_at=at(19)))
+    assert plan_step(later) == ReadBalancer("2")
 
 
 def test_a_rejected_change_blocks_no_other_one():
