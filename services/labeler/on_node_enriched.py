@@ -130,9 +130,11 @@ class OnNodeEnriched:
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")
-        if self.flow.cache.is_of_another_stream(message):
-            await self.flow.wait_for(message)  # afterwards, the cache may follow this stream
-        if outdated := self.flow.cache.why_outdated(message):
+        cache = self.flow.cache
+        if cache.is_of_another_stream(message) or (cache.why_outdated(message) and self.flow.problems()):
+            # Afterwards, the cache may follow this stream, or know that NATS has lost the newer message.
+            await self.flow.wait_for(message)
+        if outdated := cache.why_outdated(message):
             return _report_superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
             self._applied.pop(message.subject, None)

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
@@ -236,6 +237,23 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed(flow: FlowA
         await labeler._on_node_enriched.reconcile(older)
     assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
     assert len(kube.list_writes()) == 4
+
+
+async def test_no_message_is_dropped_for_a_newer_one_that_nats_may_have_lost(
+    flow: FlowActor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("libs.common.bus.flow.SYNC_TIMEOUT_SECONDS", 0.1)
+    async with run_labeler(flow.url, InMemoryNodes(make_node())) as labeler:
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        last = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
+        assert last is not None
+        # NATS has lost the end of the stream, and metadata has published again.
+        again = msgspec.structs.replace(last, sequence=last.sequence - 1)
+        assert await labeler._on_node_enriched.reconcile(again) == "superseded"
+        labeler._stream_cache.mark_disconnected("the server has lost power")
+        with pytest.raises(TemporaryError, match="the server has lost power"):
+            await labeler._on_node_enriched.reconcile(again)
 
 
 # ---- who leads
