@@ -1,4 +1,4 @@
-"""Watchers, metadata and the labeler through pauses, lost replies and restarts, on a virtual clock."""
+"""Watchers, metadata and the labeler through pauses, losses and restarts, on a virtual clock."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,6 +19,23 @@ STALE_WRITE: Steps = [
     ("put", "web-1", 3.0),
     ("resume", "labeler", 3.0),
 ]
+# NATS loses the facts of web-2. metadata reconnects after the watcher has published the Node again.
+LOST_FACTS: Steps = [("put", "web-2", 3.0), ("lose_end_and_older", "8", 0.1)]
+# The labeler gets the facts of another web-2 before it has reconnected. Their sequence is lower than that of
+# the message that it knows, and that NATS has lost.
+REUSED_SEQUENCE: Steps = [
+    ("put", "web-1", 3.0),
+    ("lose_end_and_older", "20", 0.1),
+    ("resume", "labeler", 0.7),
+    ("restart", "labeler", 12.0),
+    ("lose_end", "2", 0.0),
+    ("delete", "web-2", 0.1),
+    ("put", "web-2", 0.1),
+    ("lose_end", "8", 0.7),
+]
+LOSSES = st.tuples(
+    st.sampled_from(("lose_end", "lose_end_and_older")), st.sampled_from(("1", "2", "4", "8", "20")), SECONDS
+)
 HALF_OF_THE_EXAMPLES = settings(max_examples=settings().max_examples // 2)
 # A leader is paused before it publishes web-2, which is deleted under the next leader.
 GHOST: Steps = [
@@ -30,9 +47,12 @@ GHOST: Steps = [
 ]
 
 
-def build_schedules(processes: tuple[str, ...]) -> st.SearchStrategy[Steps]:
+def build_schedules(
+    processes: tuple[str, ...], *others: st.SearchStrategy[tuple[str, str, float]]
+) -> st.SearchStrategy[Steps]:
     faults = st.sampled_from(("pause", "resume", "lose_reply", "restart"))
-    return st.lists(CHANGES | st.tuples(faults, st.sampled_from(processes), SECONDS), max_size=10)
+    steps = st.one_of(CHANGES, *others, st.tuples(faults, st.sampled_from(processes), SECONDS))
+    return st.lists(steps, max_size=10)
 
 
 @HALF_OF_THE_EXAMPLES
@@ -47,6 +67,14 @@ def test_after_any_schedule_of_faults_the_flow_equals_the_cluster(steps: Steps):
 @example(GHOST)
 @example(STALE_WRITE)
 def test_after_any_schedule_of_faults_every_node_is_initialized_for_its_own_machine(steps: Steps):
+    assert play(steps, WITH_LABELER).violations == []
+
+
+@HALF_OF_THE_EXAMPLES
+@given(build_schedules(WITH_LABELER, LOSSES))
+@example(LOST_FACTS)
+@example(REUSED_SEQUENCE)
+def test_whatever_nats_loses_at_the_end_of_its_stream_is_published_again(steps: Steps):
     assert play(steps, WITH_LABELER).violations == []
 
 
