@@ -29,7 +29,8 @@ def only(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_one_request_creates_all_parts_with_all_tags(client: OctaviaClient):
-    desired = await client.desired(make_port(80), make_port(53, "UDP"), source_ranges=("192.0.2.0/24",))
+    ranges = ("192.0.2.0/24", "2001:db8::/32")
+    desired = await client.desired(make_port(80), make_port(53, "UDP"), source_ranges=ranges)
     balancer_id = await client.create(desired, *TARGETS)
     balancer = only(client.project.list_parts("loadbalancers"))
     assert (balancer["id"], sorted(balancer["tags"])) == (balancer_id, sorted(TAGS))

@@ -164,6 +164,9 @@ def _check_spec(
     if unreadable:
         reason = f"{', '.join(unreadable)} is no network such as 192.0.2.0/24"
         yield "allowed_cidrs", InvalidField(field="spec.loadBalancerSourceRanges", reason=reason)
+    elif request.source_ranges and all(":" in each for each in request.source_ranges):
+        reason = "IPv4 is missing, and balancers are made for IPv4 only"
+        yield "allowed_cidrs", InvalidField(field="spec.loadBalancerSourceRanges", reason=reason)
     if request.ip_families and "IPv4" not in request.ip_families:
         reason = "IPv4 is missing, and balancers are made for IPv4 only"
         yield None, InvalidField(field="spec.ipFamilies", reason=reason)
@@ -219,7 +222,7 @@ def _build_listener(port: Port, values: Annotations, request: BalancerRequest) -
     is_tcp = port.protocol == "TCP"
     adds_header = is_tcp and values.x_forwarded_for
     settings: dict[str, object] = {
-        "allowed_cidrs": tuple(sorted({each.strip() for each in request.source_ranges})) or _EVERYWHERE,
+        "allowed_cidrs": _list_allowed(request),
         "connection_limit": values.connection_limit,
         "insert_headers": (("X-Forwarded-For", "true"),) if adds_header else (),
     }
@@ -236,6 +239,12 @@ def _build_listener(port: Port, values: Annotations, request: BalancerRequest) -
         settings=tuple(sorted(settings.items())),
         pool=_build_pool(port, values, request),
     )
+
+
+def _list_allowed(request: BalancerRequest) -> tuple[str, ...]:
+    """Return the networks of IPv4: a balancer has no other address, and Octavia rejects those of IPv6."""
+    ranges = {each.strip() for each in request.source_ranges}
+    return tuple(sorted(each for each in ranges if ":" not in each)) if ranges else _EVERYWHERE
 
 
 def _build_pool(port: Port, values: Annotations, request: BalancerRequest) -> DesiredPool:

@@ -186,8 +186,10 @@ def test_an_invalid_field_opens_nothing_and_changes_its_own_field_only():
 
 def test_an_unreadable_range_leaves_the_ranges_of_a_port():
     observed = observe(desire(80, annotations={INTERNAL: "true"}, source_ranges=("192.0.2.0/24",)))
-    desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=("everybody",))
-    assert plan(desired, observed) == []
+    for ranges in (("everybody",), ("::/0",), ("2001:db8::/32", "::/0")):  # an empty list would allow all
+        desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=ranges)
+        assert plan(desired, observed) == []
+        assert not desired.may_open_ports
 
 
 SUBNET = "5c1a7b4e-0000-4000-8000-000000000007"
@@ -249,7 +251,9 @@ def test_a_port_that_is_open_to_all_names_no_networks():
     for ranges, body in (
         ((), {}),
         (("0.0.0.0/0",), {}),
+        (("0.0.0.0/0", "::/0"), {}),
         (("192.0.2.0/24",), {"allowed_cidrs": ["192.0.2.0/24"]}),
+        (("192.0.2.0/24", "2001:db8::/32"), {"allowed_cidrs": ["192.0.2.0/24"]}),
     ):
         desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=ranges)
         created: dict[str, Any] = msgspec.to_builtins(build_creation(desired, TARGETS, OWNER))
