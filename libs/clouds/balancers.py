@@ -2,12 +2,15 @@
 
 from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.common.cloud_config.model import NodeSelectorTerm
+
+# A warning of clouds that cannot keep a client at its Node.
+AFFINITY_IGNORED: Final = "sessionAffinity ClientIP is ignored: the load balancer selects a Node by itself"
 
 # ---- the desired state, in plain data: adapters import neither Kubernetes' types nor messages
 
@@ -42,6 +45,7 @@ class BalancerRequest(msgspec.Struct, frozen=True, kw_only=True):
     load_balancer_ip: str = ""
     # of externalTrafficPolicy Local; 0 = traffic may go to every Node
     health_check_node_port: int = 0
+    keeps_clients: bool = False  # sessionAffinity ClientIP: a client stays at its Node
     creates_balancer: bool = True  # False: the Service names one that exists
 
 

@@ -55,6 +55,7 @@ class KubeServiceSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     allocate_load_balancer_node_ports: bool = True
     external_traffic_policy: str = ""
     health_check_node_port: int = 0
+    session_affinity: str = ""
     ip_families: tuple[str, ...] = ()
     ports: tuple[ServicePort, ...] = ()
 

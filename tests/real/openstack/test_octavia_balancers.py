@@ -145,6 +145,21 @@ async def test_traffic_that_stays_on_its_node_is_checked_at_kube_proxy(client: O
     assert {each["monitor_port"] for each in client.project.list_members(pool["id"])} == {None}
 
 
+async def test_clients_stay_at_their_node_where_the_service_asks_for_it(client: OctaviaClient):
+    balancer_id = await client.create(
+        await client.desired(annotations=INTERNAL, keeps_clients=True), *TARGETS
+    )
+    for keeps_clients, changes, types in (
+        (True, [], ["SOURCE_IP"]),
+        (False, ["PUT pools"], []),
+        (True, ["PUT pools"], ["SOURCE_IP"]),
+    ):
+        desired = await client.desired(annotations=INTERNAL, keeps_clients=keeps_clients)
+        assert await client.converge(balancer_id, desired, *TARGETS) == changes
+        persistence = only(client.project.list_parts("pools"))["session_persistence"]
+        assert [each["type"] for each in (persistence,) if each] == types
+
+
 async def test_members_get_a_subnet_and_lose_it(client: OctaviaClient):
     plain = await client.desired(annotations=INTERNAL)
     balancer_id = await client.create(plain, *TARGETS)

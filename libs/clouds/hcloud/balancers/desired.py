@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.clouds.balancers import BalancerRequest, InvalidField, ParsedRequest, Port
+from libs.clouds.balancers import AFFINITY_IGNORED, BalancerRequest, InvalidField, ParsedRequest, Port
 from libs.clouds.hcloud.balancers.annotations import (
     Annotations,
     ParsedAnnotations,
@@ -91,13 +91,15 @@ def read_request(request: BalancerRequest, options: BalancerOptions) -> ParsedRe
         may_open_ports=not invalid,
     )
     left_out = [port for port in request.ports if port.protocol != "TCP"]
+    warnings = [
+        f"port {port.port}/{port.protocol} is left out: Hetzner Cloud balances TCP only" for port in left_out
+    ]
+    if request.keeps_clients:
+        warnings.append(AFFINITY_IGNORED)
     return ParsedRequest(
         desired=desired,
         invalid=tuple(invalid),
-        warnings=tuple(
-            f"port {port.port}/{port.protocol} is left out: Hetzner Cloud balances TCP only"
-            for port in left_out
-        ),
+        warnings=tuple(warnings),
         node_selector=None if _is_unreadable("node_selector", parsed) else values.node_selector,
     )
 

@@ -41,6 +41,7 @@ class DesiredPool(msgspec.Struct, frozen=True, kw_only=True):
 
     protocol: str
     lb_algorithm: str
+    session_persistence: str  # the type, "" without
     member_port: int
     monitor_port: int | None
     member_subnet: str
@@ -252,6 +253,7 @@ def _build_pool(port: Port, values: Annotations, request: BalancerRequest) -> De
     return DesiredPool(
         protocol=protocol if port.protocol == "TCP" else port.protocol,
         lb_algorithm=values.lb_method,
+        session_persistence="SOURCE_IP" if request.keeps_clients else "",
         member_port=port.node_port,
         monitor_port=request.health_check_node_port or None,
         member_subnet=values.member_subnet_id,

@@ -50,12 +50,19 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
 
 
+class SessionPersistence(msgspec.Struct, frozen=True):
+    """How clients stay at their member."""
+
+    type: str
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """The members behind a port."""
 
     id: ObjectId
     protocol: str
     lb_algorithm: str
+    session_persistence: SessionPersistence | None = None
     loadbalancers: tuple[Reference, ...]
     members: tuple[Reference, ...]
     healthmonitor_id: ObjectId | None = None

@@ -307,6 +307,9 @@ def _plan_pool(
     yield from (each for each in of_monitor if each.method != "DELETE")
     if wanted.lb_algorithm != observed.pool.lb_algorithm and "lb_algorithm" not in desired.frozen:
         yield _put(path, pool={"lb_algorithm": wanted.lb_algorithm})
+    persistence = observed.pool.session_persistence
+    if wanted.session_persistence != (persistence.type if persistence is not None else ""):
+        yield _put(path, pool=_build_persistence(wanted))
 
 
 def _find_member_subnets(
@@ -523,8 +526,13 @@ def _build_pool(listener: DesiredListener, owner: Owner) -> dict[str, Any]:
         "name": listener.key,
         "protocol": listener.pool.protocol,
         "lb_algorithm": listener.pool.lb_algorithm,
+        **(_build_persistence(listener.pool) if listener.pool.session_persistence else {}),
         "tags": (*build_tags(owner), build_port_tag(listener.key)),
     }
+
+
+def _build_persistence(pool: DesiredPool) -> dict[str, Any]:
+    return {"session_persistence": {"type": pool.session_persistence} if pool.session_persistence else None}
 
 
 def _build_whole_pool(listener: DesiredListener, targets: Iterable[Target], owner: Owner) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from libs.clouds.balancers import BalancerRequest, InvalidField, ParsedRequest, Port
+from libs.clouds.balancers import AFFINITY_IGNORED, BalancerRequest, InvalidField, ParsedRequest, Port
 from libs.clouds.thalassa.balancers.annotations import (
     PORT_ACL,
     Annotations,
@@ -109,7 +109,8 @@ def read_request(request: BalancerRequest, defaults: FileDefaults) -> ParsedRequ
         frozen=frozenset(frozen),
         may_open_ports=not invalid,
     )
-    return ParsedRequest(desired=desired, invalid=tuple(invalid))
+    warnings = (AFFINITY_IGNORED,) if request.keeps_clients else ()
+    return ParsedRequest(desired=desired, invalid=tuple(invalid), warnings=warnings)
 
 
 def set_subnet(

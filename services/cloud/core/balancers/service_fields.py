@@ -42,6 +42,7 @@ def build_request(service: KubeService) -> BalancerRequest:
         ip_families=spec.ip_families,
         load_balancer_ip=spec.load_balancer_ip,
         health_check_node_port=spec.health_check_node_port if is_local else 0,
+        keeps_clients=spec.session_affinity == "ClientIP",
         creates_balancer=not service.metadata.annotations.get(USE_ANNOTATION),
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.clouds.balancers import BalancerRequest, ParsedRequest, Port
+from libs.clouds.balancers import AFFINITY_IGNORED, BalancerRequest, ParsedRequest, Port
 from libs.clouds.hcloud.balancers.annotations import (
     ENVIRONMENT_PREFIX,
     ROWS,
@@ -234,6 +234,10 @@ def test_a_udp_port_beside_a_tcp_port_is_left_out_and_reported():
     parsed = parsed_by(ports=(WEB, quic))
     assert service_of(parsed).destination_port == 30080
     assert parsed.warnings == ("port 80/UDP is left out: Hetzner Cloud balances TCP only",)
+
+
+def test_an_affinity_that_no_load_balancer_of_the_cloud_has_is_reported():
+    assert parsed_by(keeps_clients=True).warnings == (AFFINITY_IGNORED,)
 
 
 def test_an_invalid_value_freezes_what_it_describes_and_nothing_else():

@@ -21,6 +21,7 @@ from libs.clouds.openstack.balancers.documents import (
     ObservedPool,
     Pool,
     Reference,
+    SessionPersistence,
 )
 from libs.clouds.openstack.balancers.ownership import (
     build_description,
@@ -79,6 +80,7 @@ def observe(
             id=f"pool-{number}",
             protocol=pool["protocol"],
             lb_algorithm=pool["lb_algorithm"],
+            session_persistence=msgspec.convert(pool.get("session_persistence"), SessionPersistence | None),
             loadbalancers=here,
             members=tuple(Reference(f"m-{each['address']}") for each in members),
             updated_at=None,
@@ -317,6 +319,18 @@ def test_a_port_leaves_its_members_only_for_a_pool_that_has_some(name: str):
         "x_forwarded_for": "DELETE /listeners/listener-0",
     }
     assert plan(desired, add_pool(observed, desired, *TARGETS)) == [moves[name]]
+
+
+def test_clients_stay_at_their_node_where_the_service_asks_for_it():
+    kind = {INTERNAL: "true"}
+    kept, free = desire(80, annotations=kind, keeps_clients=True), desire(80, annotations=kind)
+    assert plan(kept, observe(kept)) == plan(free, observe(free)) == []
+    bodies = [
+        msgspec.json.decode(change.body)["pool"]
+        for desired, observed in ((kept, observe(free)), (free, observe(kept)))
+        for change in plan_changes(desired, TARGETS, build_balancer(observed))
+    ]
+    assert bodies == [{"session_persistence": {"type": "SOURCE_IP"}}, {"session_persistence": None}]
 
 
 def test_a_port_that_waits_for_its_next_pool_is_restricted_at_once():

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from libs.clouds.balancers import Balancer, BalancerRequest, Ingress, Owner, Port, Target
+from libs.clouds.balancers import AFFINITY_IGNORED, Balancer, BalancerRequest, Ingress, Owner, Port, Target
 from libs.clouds.thalassa.balancers.annotations import PREFIX
 from libs.clouds.thalassa.balancers.desired import DesiredBalancer, FileDefaults, read_request
 from libs.clouds.thalassa.balancers.documents import (
@@ -208,6 +208,20 @@ def test_a_port_moves_to_another_target_group_when_that_has_targets_and_is_restr
     assert [msgspec.json.decode(each.body)["allowedSources"] for each in unreadable if each.body] == [[ACL]]
     local = desire(acl_allowed_sources=ACL, fields={"health_check_node_port": 30100})
     assert "PUT loadbalancers/lb-1/listeners/listener-80" not in show(plan_changes(local, TARGETS, balancer))
+
+
+def test_an_affinity_that_no_load_balancer_of_the_cloud_has_is_reported():
+    port = Port(name="web", protocol="TCP", port=80, node_port=30080)
+    for keeps_clients, warnings in ((True, (AFFINITY_IGNORED,)), (False, ())):
+        request = BalancerRequest(
+            namespace="default",
+            name="web",
+            uid="u",
+            annotations={},
+            ports=(port,),
+            keeps_clients=keeps_clients,
+        )
+        assert read_request(request, FileDefaults(vpc="vpc-1")).warnings == warnings
 
 
 def test_a_check_by_tcp_differs_by_no_path():

@@ -46,13 +46,15 @@ def test_the_request_has_all_fields_that_describe_a_balancer():
         ip_families=("IPv4", "IPv6"),
         health_check_node_port=31000,
         external_traffic_policy="Local",
+        session_affinity="ClientIP",
     )
     request = build_request(service)
     assert (request.namespace, request.name, request.uid) == ("shop", "web", "service-uid-1")
     assert request.ports == (Port(name="dns", protocol="UDP", port=53, node_port=30053, app_protocol="dns"),)
     assert (request.source_ranges, request.load_balancer_ip) == (("10.0.0.0/8",), "192.0.2.1")
     assert (request.ip_families, request.annotations) == (("IPv4", "IPv6"), {"a": "b"})
-    assert request.health_check_node_port == 31000
+    assert (request.health_check_node_port, request.keeps_clients) == (31000, True)
+    assert not build_request(make_kube_service()).keeps_clients
 
 
 def test_ranges_of_the_annotation_restrict_a_service_without_ranges_in_its_spec():
