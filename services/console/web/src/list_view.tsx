@@ -69,7 +69,7 @@ export function ListView<T extends Row>(props: Props<T>) {
               aria-pressed={state === key}
               onClick={() => setQuery({ state: state === key ? "" : key })}
             >
-              {label} <span class="opacity-75">{format.count(key ? (counts[key] ?? 0) : live.length)}</span>
+              {label} {format.count(key ? (counts[key] ?? 0) : live.length)}
             </button>
           ))}
         </div>
