@@ -39,14 +39,19 @@ class Opened(NamedTuple):
         await self.page.evaluate(LOG_IN % token)
 
 
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with Browser.start() as running:
+        yield running
+
+
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
+async def opened(tmp_path: Path, browser: Browser) -> AsyncIterator[Opened]:
     async with (
         SimApiServer.start(tmp_path / "api-server") as api_server,
         KubeletFleet.start(api_server) as admin,
         open_viewer(api_server, admin, "viewer", tmp_path) as viewer,
         run_exposed_console(api_server, admin, tmp_path) as console,
-        Browser.start() as browser,
         browser.open_page() as page,
     ):
         yield Opened(console, viewer, page)
@@ -79,9 +84,7 @@ async def test_the_page_leads_to_the_login_when_the_token_is_revoked(opened: Ope
     assert await opened.page.evaluate(PATH) == "/login"
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-async def test_axe_reports_nothing_serious_about_the_login(opened: Opened, colours: str):
-    await opened.page.set_colours(colours)
+async def test_axe_reports_nothing_serious_about_the_login(opened: Opened):
     await opened.open()
     await opened.log_in("wrong")
     await opened.page.wait_for("document.querySelector('[role=alert]')")
