@@ -15,6 +15,7 @@ from services.cloud.core.balancers.balancer_record import read_balancer_record
 from tests.clocks import run_virtually
 from tests.model.clouds.balancer_cluster import ACCOUNT, RandomCluster, Scale
 
+IDLE_MINUTES: Final = 20
 _KUBE_FAULTS: Final = (ConflictFault(), TooManyRequestsFault(), EmptyClose())
 _KUBE_REQUESTS: Final = (
     ("get", "services"),
@@ -31,7 +32,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     wrong: list[str]
     counts: dict[str, int]
-    idle_listings: int  # in an hour
+    idle_listings: int  # in the idle minutes
     idle_others: int
     node_requests: int  # the most that one balancer needs for a new Node
     longest_double_seconds: float
@@ -274,9 +275,9 @@ async def run_schedule(
         for _ in range(scale.rounds):
             await _run_round(world)
         await _expect(world, "settled", lambda: not world.list_differences(), 30, world.list_differences)
-        idle = await _count_idle_hour(world)
+        idle = await _count_idle_requests(world)
         if idle[1]:
-            world.blame(f"{idle[1]} requests beside listings in an idle hour")
+            world.blame(f"{idle[1]} requests beside listings in idle minutes")
         node_requests = await _count_requests_of_a_node(world)
         await _end_all(world)
         world.look()
@@ -305,11 +306,11 @@ async def _expect(
     world.tell(f"{what} after {world.clock() - began:.0f} s")
 
 
-async def _count_idle_hour(world: RandomCluster) -> tuple[int, int]:
-    """Listings and other requests in an hour in which nothing changes."""
+async def _count_idle_requests(world: RandomCluster) -> tuple[int, int]:
+    """Listings and other requests while nothing changes."""
     await asyncio.sleep(120)
     before = len(world.cloud.requests)
-    await asyncio.sleep(3600)
+    await asyncio.sleep(IDLE_MINUTES * 60)
     requests = world.cloud.requests[before:]
     listings = [each for each in requests if world.is_listing(each)]
     return sum(each.query.get("page", "1") == "1" for each in listings), len(requests) - len(listings)

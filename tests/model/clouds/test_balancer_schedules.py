@@ -11,7 +11,7 @@ import pytest
 
 from tests.clocks import run_virtually
 from tests.model.clouds.balancer_cluster import RandomCluster, Scale
-from tests.model.clouds.balancer_schedule import run_in_a_folder
+from tests.model.clouds.balancer_schedule import IDLE_MINUTES, run_in_a_folder
 from tests.model.clouds.thalassa_cluster import ThalassaCluster
 
 # by hand: BALANCER_SCHEDULES=100, or more Services by tests.model.clouds.balancer_run
@@ -22,7 +22,7 @@ SCHEDULES = int(os.environ.get("BALANCER_SCHEDULES", "1"))
 def test_no_schedule_loses_doubles_or_leaves_a_load_balancer(seed: int):
     result = run_in_a_folder(seed, Scale())
     assert not result.wrong, (result.wrong, result.story)
-    assert result.idle_listings <= 60, "one list per minute"
+    assert result.idle_listings <= IDLE_MINUTES, "one list per minute"
     assert result.idle_others == 0
     assert result.node_requests <= 2
     assert result.counts["requests to the cloud"] > 100
@@ -33,7 +33,7 @@ def test_no_schedule_at_thalassa_leaves_a_load_balancer_or_a_target_group(seed: 
     """Nor does a port with an ACL become open."""
     result = run_in_a_folder(seed, Scale(groups=1), ThalassaCluster)
     assert not result.wrong, (result.wrong, result.story)
-    assert result.idle_listings <= 60 + 6, "one list per minute, and one of target groups in ten"
+    assert result.idle_listings <= IDLE_MINUTES * 1.1, "one list per minute, and one of target groups in ten"
     assert result.idle_others == 0
     assert result.node_requests <= 6, "two for each port, and two"
     assert result.counts["requests to the cloud"] > 100
