@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,12 +34,20 @@ TAINTS = (
 )
 
 
-async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonset_s_pod(tmp_path: Path):
+@pytest.fixture(scope="module")
+async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """A control plane on which no other process is forbidden a request."""
+    async with ControlPlane.start(tmp_path_factory.mktemp("cold-start")) as running:
+        yield running
+
+
+async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonset_s_pod(
+    own: ControlPlane, tmp_path: Path
+):
     async with AsyncExitStack() as stack:
-        control_plane = await stack.enter_async_context(ControlPlane.start(tmp_path / "control-plane"))
         machines = await stack.enter_async_context(MachineFleet.start(tmp_path / "machines"))
-        found = await asyncio.to_thread(render_manifests, at_port_of(control_plane, PROFILES["all-in-one"]))
-        installed = await stack.enter_async_context(Installation.applied(control_plane, machines, found))
+        found = await asyncio.to_thread(render_manifests, at_port_of(own, PROFILES["all-in-one"]))
+        installed = await stack.enter_async_context(Installation.applied(own, machines, found))
         machine = make_machine(NODE, NODE_IP, control_plane=True)
         await machines.put_machines(machine)
         kubelet = SimKubelet.of_machine(machine, taints=TAINTS, labels={CONTROL_PLANE: ""})
@@ -63,7 +71,7 @@ async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonse
         # Its network plugin needs the pod CIDR.
         await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR")
         peers = set(connected_to(pod.children[workload["metadata"]["name"]].pid))
-        wanted = {control_plane.server.removeprefix("https://"), *machines.endpoints}
+        wanted = {own.server.removeprefix("https://"), *machines.endpoints}
         assert peers == wanted, "it needs only the API server and the machines"
         assert installed.forbidden_requests() == {}
 
@@ -161,13 +169,12 @@ def connected_to(pid: int) -> Iterator[str]:
 
 
 async def test_kubelets_get_certificates_for_the_addresses_that_are_allowed_without_a_talos_credential(
-    tmp_path: Path,
+    own: ControlPlane, tmp_path: Path
 ):
     async with AsyncExitStack() as stack:
-        control_plane = await stack.enter_async_context(ControlPlane.start(tmp_path / "control-plane"))
         machines = await stack.enter_async_context(MachineFleet.start(tmp_path / "machines"))
         found = await asyncio.to_thread(render_manifests, PROFILES["csr-only"])
-        installed = await stack.enter_async_context(Installation.applied(control_plane, machines, found))
+        installed = await stack.enter_async_context(Installation.applied(own, machines, found))
         await installed.run_nats(tmp_path)
         await installed.run_services(tmp_path)
         assert installed.pods.keys() == {"nats", "watcher", "metadata", "csr"}
