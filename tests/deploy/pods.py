@@ -22,6 +22,7 @@ from libs.testbed.helm.chart import Manifest
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.ports import allocate_port
+from libs.testbed.service_start import start_program
 
 ROOT: Final = Path(__file__).parents[2]
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -112,9 +113,15 @@ class Pod:
         command: list[str] = container["command"]
         arguments: list[str] = container.get("args", [])
         program, *words = command + [word for word in arguments if not word.startswith(replaced)]
-        argv = [_PROGRAMS[program], *(_moved(word, mounts) for word in words), *more]
-        self.children[name] = ChildProcess.start(name, argv, self._folder, env=self._whole(name, env))
-        return self.children[name]
+        given = [*(_moved(word, mounts) for word in words), *more]
+        whole = self._whole(name, env)
+        if program == "python":
+            assert given[0] == "-m"
+            child = start_program(name, given[1], given[2:], self._folder, whole)
+        else:
+            child = ChildProcess.start(name, [_PROGRAMS[program], *given], self._folder, env=whole)
+        self.children[name] = child
+        return child
 
     async def execute(self, name: str, program: str, *words: str, env: Mapping[str, str]) -> bytes:
         """Run a program in the container, as by `kubectl exec`, and return its output."""

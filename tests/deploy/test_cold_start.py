@@ -35,7 +35,7 @@ TAINTS = (
 
 
 @pytest.fixture(scope="module")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+async def own(forked_services: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
     """A control plane on which no other process is forbidden a request."""
     async with ControlPlane.start(tmp_path_factory.mktemp("cold-start")) as running:
         yield running

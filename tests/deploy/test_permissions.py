@@ -54,7 +54,7 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
 
 @pytest.fixture(scope="module")
 async def installed(
-    own: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+    own: ControlPlane, forked_services: None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:
     """The chart with all services."""
     run_dir = tmp_path_factory.mktemp("installed")
