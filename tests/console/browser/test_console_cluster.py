@@ -1,4 +1,4 @@
-"""The page against a cluster: 1000 nodes join over NATS, and it shows what the API server holds."""
+"""The page against a cluster: 200 nodes join over NATS, and it shows what the API server holds."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -20,7 +20,7 @@ from tests.console.browser.test_console_page import READ_TABLE
 
 pytestmark = pytest.mark.real_servers
 
-COUNT = 1000
+COUNT = 200
 
 
 class Cluster(NamedTuple):
