@@ -1,4 +1,4 @@
-"""Serves Neutron from its package, with a database in the current folder: `serve_neutron PORT`."""
+"""Serves Neutron from its package, with a database in the current folder: `neutron PORT`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,3 @@ def _make_application() -> Any:
 
     model_base.BASEV2.metadata.create_all(database.CONTEXT_WRITER.get_engine())
     return api.api_server()
-
-
-if __name__ == "__main__":
-    main()

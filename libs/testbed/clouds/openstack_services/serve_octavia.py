@@ -1,7 +1,7 @@
-"""Serves Octavia from its package, with a database in the current folder.
+"""Serves Octavia from its package, with a database in the current folder: `octavia PORT NEUTRON_PORT`.
 
-`serve_octavia PORT NEUTRON_PORT`. While the file `hold` is there, each change stays PENDING. While the
-file `fail` is there, each change ends with ERROR.
+While the file `hold` is there, each change stays PENDING. While the file `fail` is there, each change ends
+with ERROR.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def main() -> None:
     neutron = partial(_connect, f"http://127.0.0.1:{neutron_port}")
     clients.NeutronAuth.get_neutron_client = neutron
     clients.NeutronAuth.get_user_neutron_client = lambda context: neutron()
+    # Octavia makes a driver for each request, which lists all extensions of Neutron.
+    octavia_utils.get_network_driver = cache(octavia_utils.get_network_driver)
     # An option of connection pools, which SQLite has none of.
     cfg.CONF.set_default("pool_timeout", None, "database")
     application = app.setup_app(argv=["octavia-api", "--config-file", str(config)])
@@ -148,7 +150,3 @@ def _finish(session: Any, balancer: Any, *, has_failed: bool) -> None:
     balancer.provisioning_status = constants.DELETED if is_ending else constants.ACTIVE
     if is_ending:
         octavia_utils.get_network_driver().deallocate_vip(balancer.vip)
-
-
-if __name__ == "__main__":
-    main()

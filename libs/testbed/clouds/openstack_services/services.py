@@ -51,10 +51,8 @@ class OpenStackServices:
         async with contextlib.AsyncExitStack() as stack:
             children = []
             for name, ports in arguments.items():
-                module = f"libs.testbed.clouds.openstack_services.serve_{name}"
-                child = ChildProcess.start(
-                    name, [python, "-m", module, *ports], folder, env={"PYTHONPATH": str(REPOSITORY)}
-                )
+                command: list[str | Path] = [python, "-m", f"{__package__}", name, *ports]
+                child = ChildProcess.start(name, command, folder, env={"PYTHONPATH": str(REPOSITORY)})
                 stack.push_async_callback(child.kill)
                 children.append(child)
             for child, service in zip(children, services.ports, strict=True):

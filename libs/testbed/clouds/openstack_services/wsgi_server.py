@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from socketserver import ThreadingMixIn
 from typing import Any, Final
@@ -39,6 +40,8 @@ def authorize_services(application: Application) -> Application:
 
 def serve(application: Application, port: int) -> None:
     """Serve until the process ends."""
+    gc.freeze()  # what the start has made stays
+    gc.enable()
     server = make_server(
         "127.0.0.1", port, authorize_services(application), server_class=_Server, handler_class=_Handler
     )
