@@ -20,7 +20,7 @@ api_paste_config = {folder}/neutron-paste.ini
 state_path = {folder}
 notify_nova_on_port_status_changes = false
 notify_nova_on_port_data_changes = false
-dhcp_agent_notification = false
+rpc_workers = 0
 [oslo_concurrency]
 lock_path = {folder}
 [database]
