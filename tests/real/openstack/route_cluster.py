@@ -13,13 +13,27 @@ from tests.clouds.route_actors import CONTROLLERS, RouteCluster
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
 
 
+def open_router(server: SimApiServer[RealOpenStack], account: OpenStackAccount) -> RouterProject:
+    """The router of earlier tests and its project, or a new one: Neutron needs a second to make both."""
+    services, state = server.cloud.services, server.cloud.state
+    kept = services.kept_router
+    if kept is None:
+        services.kept_router = RouterProject(services, account.project)
+        return services.kept_router
+    state.project_names[kept.id] = state.project_names.pop(account.project.id)
+    kept.sim = account.project = state.enter_region(kept.id, "RegionOne")
+    account.replace_secret(SECRET)
+    kept.clear()
+    return kept
+
+
 class RouterCluster(RouteCluster):
     """The cluster of the tests of routes, with a router instead of a network."""
 
     def __init__(self, cluster: BalancerCluster, server: SimApiServer[RealOpenStack], folder: Path) -> None:
         self.cluster, self.server = cluster, server
         account = OpenStackAccount(server, user="prod")  # type: ignore[arg-type]  # the same cloud, with more
-        self.behind = RouterProject(server.cloud.services, account.project)
+        self.behind = open_router(server, account)
         self.network = {"id": self.behind.router}
         self.file = account.write_credential(folder, SECRET)
         self.file.write_text(f"{self.file.read_text()}\n[Route]\nrouter-id = {self.behind.router}\n")

@@ -110,6 +110,7 @@ async def test_an_equal_route_with_its_pair_is_recorded_and_not_written(cluster:
 
 
 async def test_the_node_of_a_full_router_without_a_shown_limit_names_the_rejection(cluster: RouterCluster):
+    cluster.behind.retire()
     cluster.behind.set_route_quota(1)
 
     def hide(request: Any, answer: Any) -> None:

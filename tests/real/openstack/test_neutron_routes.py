@@ -19,6 +19,7 @@ from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.clouds.openstack_services.services import RealOpenStack, RouterProject
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
+from tests.real.openstack.route_cluster import open_router
 
 POD_CIDR, OTHER_POD_CIDR = "10.244.1.0/24", "10.244.2.0/24"
 SHARED = "10.0.0.200"  # an address that moves between servers
@@ -50,7 +51,7 @@ class Client:
     async def open(cls, server: SimApiServer[RealOpenStack], folder: Path) -> AsyncIterator["Client"]:
         account = OpenStackAccount(server)  # type: ignore[arg-type]  # the same cloud, with more
         file = account.write_credential(folder, SECRET)
-        client = cls(server, file, RouterProject(server.cloud.services, account.project))
+        client = cls(server, file, open_router(server, account))
         try:
             yield client
         finally:
@@ -164,6 +165,7 @@ async def test_a_port_that_another_client_changes_meanwhile_is_read_again(client
 
 
 async def test_the_limit_is_that_of_the_quota_where_neutron_shows_it(client: Client):
+    client.project.retire()
     client.project.set_route_quota(1)
     assert (await client.read()).limit == 1
     assert await client.ours.create_route(client.route) == WriteSuccess()
@@ -229,6 +231,7 @@ async def test_a_full_port_is_a_rejection_of_one_route(client: Client):
 
 
 async def test_a_port_in_another_projects_network_is_a_rejection_of_one_route(client: Client):
+    client.project.retire()
     services = client.project.services
     network = services.create("network", "/v2.0/networks", shared=True, project_id="another")["id"]
     fields: dict[str, Any] = {"network_id": network, "ip_version": 4, "cidr": "10.0.7.0/24"}
@@ -253,6 +256,7 @@ async def test_a_port_without_port_security_needs_no_pair(client: Client):
 
 
 async def test_ipv6_is_routed_by_addresses_of_that_family(client: Client):
+    client.project.retire()
     await client.read()
     assert not client.ours.can_route("fd00:1::/64")
     fields: dict[str, Any] = {"network_id": client.project.network, "ip_version": 6, "cidr": "fd00:9::/64"}
@@ -273,6 +277,7 @@ async def test_ipv6_is_routed_by_addresses_of_that_family(client: Client):
 
 
 async def test_the_gateway_is_the_address_of_a_port_of_this_project_behind_the_router(client: Client):
+    client.project.retire()
     await client.read()
     sim, network = client.project.sim, {"name": "elsewhere"}
     elsewhere = client.project.send("POST", "/networks", network=network)["network"]["id"]

@@ -36,6 +36,7 @@ class OpenStackServices:
         self.ports = {"network": allocate_port(), "load-balancer": allocate_port()}
         self.folder = folder
         self.first_ids = itertools.count(1, 1 << 16)
+        self.kept_router: RouterProject | None = None  # for the next test
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -213,6 +214,18 @@ class RouterProject:
         answer = self.services.request("network", method, f"/v2.0{path}", body, project=self.id)
         assert answer.status < HTTPStatus.BAD_REQUEST, answer
         return answer.document or {}
+
+    def clear(self) -> None:
+        """Delete all routes, and the ports of servers."""
+        if self.list_routes():
+            self.send("PUT", f"/routers/{self.router}", router={"routes": []})
+        for port in self.send("GET", f"/ports?network_id={self.network}")["ports"]:
+            if not port["device_owner"].startswith("network:"):
+                self.send("DELETE", f"/ports/{port['id']}")
+
+    def retire(self) -> None:
+        """Let the next test get another router: `clear` does not undo what this one does."""
+        self.services.kept_router = None
 
     def add_port(self, server_id: str, **fields: Any) -> dict[str, Any]:
         """Attach a server to the network behind the router, or to another one; return the port."""
