@@ -199,10 +199,14 @@ def _judge_unneeded(
     destination = entry.route.destination
     owners = [each for each in view.nodes if destination in list_canonical(each.spec.pod_cidrs)]
     # A kubelet may claim the pod CIDR of another Node, whose instance is perhaps not listed for a moment.
-    owners.sort(key=lambda each: view.parse_provider_id(each.spec.provider_id) != entry.instance_id)
-    for node in owners[:1]:
-        routed = next((each for each in nodes if each.node.uid == node.uid), None)
-        reason = _judge_other_owner(view, routed, node, destination)
+    owner = min(
+        owners,
+        key=lambda each: view.parse_provider_id(each.spec.provider_id) != entry.instance_id,
+        default=None,
+    )
+    if owner is not None:
+        routed = next((each for each in nodes if each.node.uid == owner.uid), None)
+        reason = _judge_other_owner(view, routed, owner, destination)
         # Of another account, perhaps: only the route's own instance shows whether it may go.
         if reason or routed is None or routed.is_listed or routed.instance_id == entry.instance_id:
             return reason
