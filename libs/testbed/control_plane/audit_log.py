@@ -22,12 +22,13 @@ class AuditedRequest(NamedTuple):
     verb: str
     resource: str  # with its subresource, such as "nodes/status"; the path of other URLs
     succeeded: bool = True  # False from status 400 on, for example if a fence rejected a patch
+    forbidden: bool = False  # status 403: the user lacks the right
 
 
 def count_requests(log: Iterable[bytes]) -> Counter[AuditedRequest]:
     """Count requests; a watch counts when it opens, other requests when they are answered."""
     return Counter(
-        AuditedRequest(entry.user_name, entry.verb, entry.resource, entry.succeeded)
+        AuditedRequest(entry.user_name, entry.verb, entry.resource, entry.succeeded, entry.forbidden)
         for entry in read_answered_requests(log)
     )
 
@@ -90,6 +91,11 @@ class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
     def succeeded(self) -> bool:
         """False from status 400 on, for example if a fence rejected a patch."""
         return self.response_status.code < HTTPStatus.BAD_REQUEST
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the user lacks the right (status 403)."""
+        return self.response_status.code == HTTPStatus.FORBIDDEN
 
 
 _DECODER: Final = msgspec.json.Decoder(AuditEntry)

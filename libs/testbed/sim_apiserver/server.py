@@ -196,7 +196,9 @@ class SimApiServer:
         return web.Response(body=text, content_type="text/plain")
 
     def _count(self, identity: Identity, asked: ApiRequest, code: int) -> None:
-        self._audit.append(AuditedRequest(identity.user, asked.verb, asked.resource, succeeded=code < 400))
+        self._audit.append(
+            AuditedRequest(identity.user, asked.verb, asked.resource, code < 400, forbidden=code == 403)
+        )
 
 
 def read_certified_user(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
