@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.kube_objects import Container, Workload
+from libs.clouds.hcloud.balancers.desired import ROBOT_ENABLED
 from libs.common.contract.controllers import NODE_ROUTE, SERVICE_LB, is_controller_selected
 from libs.common.contract.instances import ROUTE_PROVIDERS
 from libs.common.contract.services import (
@@ -15,6 +16,7 @@ from libs.common.contract.services import (
     ServiceSpec,
     expand_cloud,
 )
+from libs.common.go_values import parse_bool
 from services.cloud.core.balancers.balancer_record import BalancerAccount
 
 _COMMANDS: Final = frozenset({"services", "services.cloud"})
@@ -30,6 +32,7 @@ class AccountProcess(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     is_switched_on: bool  # service-lb-controller
     is_dry_run: bool
+    has_dedicated_targets: bool = False  # dedicated servers at Hetzner, by address
     # id of the network or router whose routes it makes, or a text for one that the credential file names;
     # "" = none, also in a dry run
     network: str = ""
@@ -76,9 +79,19 @@ def list_container_accounts(
             is_ready=is_ready,
             is_switched_on=is_controller_selected(container.controllers, SERVICE_LB),
             is_dry_run=any(map(container.is_switched_on, ("load-balancer-dry-run", "observe-only"))),
+            has_dedicated_targets=provider == "hcloud" and _is_robot_enabled(container, name),
             network=_find_route_network(container, name, provider),
             anchor=anchor,
         )
+
+
+def _is_robot_enabled(container: Container, account: str) -> bool:
+    options = _read_by_account(container, "load-balancer-option")
+    default = next((each.value for each in container.env if each.name == ROBOT_ENABLED), "false")
+    try:
+        return parse_bool(options.get(f"{account}/{ROBOT_ENABLED}", default))
+    except ValueError:  # the process does not start
+        return False
 
 
 def _find_route_network(container: Container, name: str, provider: str) -> str:

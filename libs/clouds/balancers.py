@@ -9,6 +9,8 @@ import msgspec
 from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.common.cloud_config.model import NodeSelectorTerm
 
+# Types of a Node's addresses by which clouds can reach it
+ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP")
 # A warning of clouds that cannot keep a client at its Node.
 AFFINITY_IGNORED: Final = "sessionAffinity ClientIP is ignored: the load balancer selects a Node by itself"
 
@@ -78,6 +80,9 @@ class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True
     # Which Nodes are targets, in the form of `match_selector`: () = all, None = unreadable. Then no Node
     # becomes a target, and no Node stops being one by its labels.
     node_selector: tuple[NodeSelectorTerm, ...] | None = ()
+    # Which of its Node's addresses is a target by address: the first of these types. None = unreadable. Then
+    # no such target comes, and none goes.
+    address_types: tuple[str, ...] | None = ADDRESS_TYPES
     # A change of no balancer, which the desired one needs first: a free object with a unique name, which a
     # repeated request cannot create twice, and which stays.
     needed: Hashable | None = None

@@ -9,7 +9,7 @@ from libs.clouds.account_session import AccountOptions
 from libs.clouds.balancers import Balancers
 from libs.clouds.hcloud.balancers.hcloud_balancers import REQUESTS_PER_MINUTE, HcloudBalancers
 from libs.clouds.hcloud.hcloud_api import HcloudApi
-from libs.clouds.hcloud.hcloud_instances import HcloudInstances
+from libs.clouds.hcloud.hcloud_instances import DEDICATED_PREFIXES, HcloudInstances
 from libs.clouds.hcloud.hcloud_routes import HcloudRoutes
 from libs.clouds.instances import Instances
 from libs.clouds.openstack.balancers.octavia_balancers import (
@@ -37,6 +37,7 @@ class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
     routes: Routes | None = None  # None: switched off
     needs_ipv4: bool = False  # whether load balancers reach targets by IPv4 only
     uses_addresses: bool = False  # whether they know targets by address only
+    address_prefixes: tuple[str, ...] = ()  # of providerIDs whose machines are targets by address
 
     async def close(self) -> None:
         """Close all connections."""
@@ -54,14 +55,16 @@ def _open_hcloud(
     clients = CloudClients(instances=HcloudInstances(api), routes=routes)
     if balancers is None:
         return clients
+    of_balancers = read_hcloud_options(balancers)
     return msgspec.structs.replace(
         clients,
         balancers=HcloudBalancers(
             api,
-            read_hcloud_options(balancers),
+            of_balancers,
             requests_per_minute=max(REQUESTS_PER_MINUTE, options.requests_per_minute),
         ),
         needs_ipv4=True,
+        address_prefixes=DEDICATED_PREFIXES if of_balancers.robot_enabled else (),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from libs.clouds.hcloud.balancers.desired import ROBOT_ENABLED
 from libs.common.contract.controllers import SERVICE_LB, is_controller_selected
 from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
@@ -79,6 +80,15 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
             env="HCLOUD_NETWORK",
         ),
     ] = ""
+    robot_enabled: Annotated[
+        str,
+        flags.Flag(
+            "",
+            "Whether dedicated servers are targets of load balancers, for accounts at hcloud.",
+            flags.LOAD_BALANCERS,
+            env=ROBOT_ENABLED,
+        ),
+    ] = ""
     hcloud_defaults: Annotated[
         tuple[str, ...],
         flags.Flag(
@@ -120,7 +130,8 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if provider == "hcloud":
             native = dict(split_pairs(self.hcloud_defaults))
             native.pop(_ENABLED, None)  # --load-balancer-class decides
-            native |= {"HCLOUD_NETWORK": self.hcloud_network} if self.hcloud_network else {}
+            given = {"HCLOUD_NETWORK": self.hcloud_network, ROBOT_ENABLED: self.robot_enabled}
+            native |= {name: value for name, value in given.items() if value}
         own = dict(split_pairs(self.balancer_options))
         prefix = f"{account}/"
         return native | {

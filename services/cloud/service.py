@@ -67,6 +67,7 @@ class CloudService:
                 parse_provider_id=cloud.parse_provider_id,
                 needs_ipv4=self._clients.needs_ipv4,
                 uses_addresses=self._clients.uses_addresses,
+                address_prefixes=self._clients.address_prefixes,
             )
         )
         self._flow = Flow(

@@ -187,10 +187,10 @@ class ServiceReconciler:
         self, service: KubeService, state: _ServiceState, *, shares_listing: bool
     ) -> BalancerView[Any, Any]:
         parsed: ParsedRequest[Any] | Unanswered
-        selector = None
+        selector, address_types = None, None
         try:
             parsed = self.balancers.read_request(build_request(service))
-            selector = parsed.node_selector
+            selector, address_types = parsed.node_selector, parsed.address_types
             # Names cost requests, and no other plan needs them.
             if is_selected(service, self.account) and not service.metadata.deletion_timestamp:
                 parsed = await self.balancers.resolve_names(parsed)
@@ -208,7 +208,7 @@ class ServiceReconciler:
             owner=self._build_owner(service),
             planner=self.balancers,
             parsed=parsed,
-            selection=self.nodes.select(selector, is_followed=self.is_followed()),
+            selection=self.nodes.select(selector, address_types, is_followed=self.is_followed()),
             listing=self.reader.listing,
             lookups=state.lookups,
             anchor_lookups=self.reader.anchor_lookups,

@@ -14,6 +14,7 @@ from cli.cluster.unavailable import NOT_QUERIED, Unavailable, list_known
 from cli.explain.layout import Finding
 from libs.clouds.balancers import InvalidField
 from libs.clouds.hcloud.balancers import annotations as hcloud
+from libs.clouds.hcloud.hcloud_instances import DEDICATED_PREFIXES
 from libs.clouds.openstack.balancers import annotations as openstack
 from libs.clouds.thalassa.balancers import annotations as thalassa
 from libs.common.cloud_config.model import NodeSelectorTerm
@@ -265,8 +266,9 @@ def _select_targets(
         selector=parsed.node_selector if is_readable else None,
         rules=TargetRules(
             parse_provider_id=lambda text: text if get_provider(text) == provider else None,
-            needs_ipv4=True,
+            needs_ipv4=provider != "thalassa",
             uses_addresses=provider == "openstack",
+            address_prefixes=DEDICATED_PREFIXES if process.has_dedicated_targets else (),
         ),
     )
 

@@ -19,6 +19,8 @@ from libs.clouds.instances import (
 )
 
 PROVIDER: Final = "hcloud"
+# Of dedicated servers, which the API does not know. The second is that of syself's controller.
+DEDICATED_PREFIXES: Final = ("hrobot://", "hcloud://bm-")
 
 # Kind of anchor: path of the list, key of one object. Images without the type snapshot are the cloud's own,
 # which every token finds, or backups, which go with their server.

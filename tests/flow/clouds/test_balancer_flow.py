@@ -580,6 +580,34 @@ async def test_a_blocked_service_that_wants_no_load_balancer_any_more_is_told_of
     await bus.close()
 
 
+async def test_a_dedicated_server_is_a_target_by_its_address_where_switched_on(cluster: BalancerCluster):
+    cluster.project.dedicated_addresses.add("203.0.113.9")
+    server = await cluster.join("web-1")
+    addresses = [
+        {"type": "InternalIP", "address": "10.1.0.9"},
+        {"type": "ExternalIP", "address": "203.0.113.9"},
+    ]
+    body = {
+        "metadata": {"name": "metal-1"},
+        "spec": {"providerID": "hrobot://7"},
+        "status": {"addresses": addresses},
+    }
+    assert (await cluster.admin.request("POST", "/api/v1/nodes", body=body)).status == 201
+
+    def list_targets() -> set[int | str]:
+        targets = cluster.balancers[0]["targets"]
+        return {each["ip"]["ip"] if each["type"] == "ip" else each["server"]["id"] for each in targets}
+
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        await wait_until(lambda: list_targets() == {server}, "the server of the cloud alone")
+    async with cluster.run_account(balancer_options=("prod/ROBOT_ENABLED=true",)):
+        await wait_until(lambda: list_targets() == {server, "203.0.113.9"}, "the dedicated server, too")
+        await cluster.admin.delete_node("metal-1")
+        await wait_until(lambda: list_targets() == {server}, "it goes with its Node")
+
+
 async def test_a_server_that_is_gone_while_its_node_stays_blocks_no_other_change(cluster: BalancerCluster):
     gone = await cluster.join("web-1")
     async with cluster.run_account() as running:

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.clouds.balancers import AFFINITY_IGNORED, BalancerRequest, InvalidField, ParsedRequest, Port
+from libs.clouds.balancers import (
+    ADDRESS_TYPES,
+    AFFINITY_IGNORED,
+    BalancerRequest,
+    InvalidField,
+    ParsedRequest,
+    Port,
+)
 from libs.clouds.hcloud.balancers.annotations import (
     Annotations,
     ParsedAnnotations,
@@ -28,6 +35,7 @@ _INTERVAL_SECONDS: Final = 15
 _TIMEOUT_SECONDS: Final = 10
 _RETRIES: Final = 3
 _MAX_NAME: Final = 32
+ROBOT_ENABLED: Final = "ROBOT_ENABLED"  # the option, as in Hetzner's own controller
 NATIVE_LABEL: Final = "hcloud-ccm/service-uid"  # of Hetzner's own controller
 _MANAGED: Final = frozenset({"http_managed_certificate_name", "http_managed_certificate_domains"})
 _CHECK: Final = (
@@ -52,6 +60,7 @@ class BalancerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of all balancers of an account: their network's id or name, and defaults of the annotations."""
 
     network: int | str | None = None
+    robot_enabled: bool = False  # whether dedicated servers are targets
     defaults: Annotations = Annotations()
 
 
@@ -101,6 +110,7 @@ def read_request(request: BalancerRequest, options: BalancerOptions) -> ParsedRe
         invalid=tuple(invalid),
         warnings=tuple(warnings),
         node_selector=None if _is_unreadable("node_selector", parsed) else values.node_selector,
+        address_types=_select_address_types(parsed),
     )
 
 
@@ -242,6 +252,13 @@ def _is_everywhere(source_range: str) -> bool:
         return ip_network(source_range.strip()).prefixlen == 0
     except ValueError:
         return False
+
+
+def _select_address_types(parsed: ParsedAnnotations) -> tuple[str, ...] | None:
+    """A dedicated server has its public address as ExternalIP, if it also has one in a vSwitch."""
+    if _is_unreadable("use_private_ip", parsed):
+        return None
+    return ADDRESS_TYPES if parsed.values.use_private_ip else ADDRESS_TYPES[::-1]
 
 
 def _is_unreadable(field: str, parsed: ParsedAnnotations) -> bool:

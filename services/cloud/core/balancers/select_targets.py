@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.clouds.balancers import Target
+from libs.clouds.balancers import ADDRESS_TYPES, Target
 from libs.common.cloud_config.model import NodeSelectorTerm
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.node import Node
@@ -15,7 +15,6 @@ from libs.common.go_values import parse_bool
 EXCLUDE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 # The cluster autoscaler drains the Node, and deletes it soon.
 AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
-_ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP")  # the first that has one is used
 
 # Why a Node is no target. All but "not_selected" hold for every Service.
 LeftOutReason = Literal[
@@ -44,7 +43,7 @@ class TargetSelection(msgspec.Struct, frozen=True, kw_only=True):
     """The Nodes that become targets, and those that stay targets if they are."""
 
     targets: frozenset[Target] = frozenset()
-    # Nodes that only an unreadable node selector keeps from `targets`: they stay what they are.
+    # What only an unreadable node selector or type of address keeps from `targets`: it stays what it is.
     undecided: frozenset[Target] = frozenset()
     # Of Nodes that are excluded, and of those that were seen deleted: their addresses may become another's.
     removed: frozenset[Target] = frozenset()
@@ -67,38 +66,41 @@ def select_targets(
     deleted: Iterable[Node],
     is_complete: bool,
     selector: tuple[NodeSelectorTerm, ...] | None,
+    address_types: tuple[str, ...] | None = ADDRESS_TYPES,
     rules: TargetRules,
 ) -> TargetSelection:
     """Select the targets among the Nodes of the table.
 
-    `deleted` are Nodes that were seen deleted, as they were last. `selector` is that of
-    `ParsedRequest.node_selector`.
+    `deleted` are Nodes that were seen deleted, as they were last. `selector` and `address_types` are those
+    of `ParsedRequest`.
     """
-    selected, undecided, left_out = set(), set(), []
-    removed = {_find_target(node, rules) for node in deleted}
+    selected: set[Target] = set()
+    undecided: set[Target] = set()
+    removed: set[Target] = set()
+    left_out = []
+    for node in deleted:
+        removed |= _find_targets(node, rules, address_types)[0]
     for node in nodes:
-        found = _find_target(node, rules)
-        reason = _explain_excluded(node) or (found if isinstance(found, str) else None)
+        found, reason = _find_targets(node, rules, address_types)
+        reason = _explain_excluded(node) or reason
         if reason is None and selector and not _is_selected(node, selector):
             reason = "not_selected"
         if reason is not None:
             left_out.append(LeftOut(node.name, reason))
-            removed.add(found)
+            removed |= found
         elif selector is None:
-            undecided.add(found)
+            undecided |= found
         else:
-            selected.add(found)
+            unclear = {each for each in found if each.address and address_types is None}
+            undecided |= unclear
+            selected |= found - unclear
     return TargetSelection(
-        targets=_keep_targets(selected),
-        undecided=_keep_targets(undecided),
-        removed=_keep_targets(removed - selected - undecided),
+        targets=frozenset(selected),
+        undecided=frozenset(undecided),
+        removed=frozenset(removed - selected - undecided),
         is_complete=is_complete,
         left_out=tuple(sorted(left_out, key=lambda each: each.node)),
     )
-
-
-def _keep_targets(found: Iterable[Target | LeftOutReason]) -> frozenset[Target]:
-    return frozenset(each for each in found if isinstance(each, Target))
 
 
 def _explain_excluded(node: Node) -> LeftOutReason | None:
@@ -118,32 +120,35 @@ def _has_exclude_label(node: Node) -> bool:
         return True
 
 
-def _find_target(node: Node, rules: TargetRules) -> Target | LeftOutReason:
+def _find_targets(
+    node: Node, rules: TargetRules, address_types: tuple[str, ...] | None
+) -> tuple[frozenset[Target], LeftOutReason | None]:
+    """Return the Node as a target, or why it is none. Without types of addresses: all that it may be."""
     provider_id = node.spec.provider_id
     if not provider_id:
-        return "no_provider_id"
-    if provider_id.startswith(rules.address_prefixes):
-        address = _find_address(node, rules)
-        return Target(address=address) if address else "no_address"
-    instance_id = rules.parse_provider_id(provider_id)
-    if instance_id is None:
-        return "foreign_cloud"
-    if rules.uses_addresses:
-        address = _find_address(node, rules)
-        return Target(address=address) if address else "no_address"
+        return frozenset(), "no_provider_id"
+    is_by_address = provider_id.startswith(rules.address_prefixes)
+    instance_id = None if is_by_address else rules.parse_provider_id(provider_id)
+    if instance_id is None and not is_by_address:
+        return frozenset(), "foreign_cloud"
+    addresses = _list_addresses(node, rules, address_types or ADDRESS_TYPES)
+    if instance_id is None or rules.uses_addresses:
+        found = frozenset(Target(address=each) for each in addresses[: 1 if address_types else None])
+        return found, None if found else "no_address"
     # A Node without addresses has just joined, and an instance is reached by its id.
-    if rules.needs_ipv4 and node.status.addresses and not _find_address(node, rules):
-        return "no_address"
-    return Target(instance_id=instance_id)
+    if rules.needs_ipv4 and node.status.addresses and not addresses:
+        return frozenset(), "no_address"
+    return frozenset({Target(instance_id=instance_id)}), None
 
 
-def _find_address(node: Node, rules: TargetRules) -> str:
-    """Return the Node's first address that the cloud can reach; "" without one."""
-    for kind in _ADDRESS_TYPES:
-        for each in node.status.addresses:
-            if each.type == kind and _is_usable(each.address, rules):
-                return each.address
-    return ""
+def _list_addresses(node: Node, rules: TargetRules, types: tuple[str, ...]) -> list[str]:
+    """Return the Node's addresses that the cloud can reach, those of the first type first."""
+    return [
+        each.address
+        for kind in types
+        for each in node.status.addresses
+        if each.type == kind and _is_usable(each.address, rules)
+    ]
 
 
 def _is_usable(text: str, rules: TargetRules) -> bool:

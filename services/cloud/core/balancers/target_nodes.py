@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import Final
 
+from libs.clouds.balancers import ADDRESS_TYPES
 from libs.common.cloud_config.model import NodeSelectorTerm
 from libs.common.contract.node import Node
 from services.cloud.core.balancers.select_targets import (
@@ -78,18 +79,28 @@ class TargetNodes:
         self._is_complete = False
         self._select.cache_clear()
 
-    def select(self, selector: tuple[NodeSelectorTerm, ...] | None, *, is_followed: bool) -> TargetSelection:
+    def select(
+        self,
+        selector: tuple[NodeSelectorTerm, ...] | None,
+        address_types: tuple[str, ...] | None = ADDRESS_TYPES,
+        *,
+        is_followed: bool,
+    ) -> TargetSelection:
         """Return the targets; `is_followed`: whether the stream's messages are all known."""
-        return self._select(selector, is_followed and self._is_complete)
+        return self._select(selector, address_types, is_followed and self._is_complete)
 
     def _compute_selection(
-        self, selector: tuple[NodeSelectorTerm, ...] | None, is_complete: bool
+        self,
+        selector: tuple[NodeSelectorTerm, ...] | None,
+        address_types: tuple[str, ...] | None,
+        is_complete: bool,
     ) -> TargetSelection:
         return select_targets(
             self._nodes.values(),
             deleted=self._deleted.values(),
             is_complete=is_complete,
             selector=selector,
+            address_types=address_types,
             rules=self._rules,
         )
 

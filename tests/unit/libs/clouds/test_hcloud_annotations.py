@@ -70,6 +70,8 @@ def test_a_service_without_annotations_is_a_tcp_balancer_with_a_check_of_its_nod
     assert parsed.desired.network == 7
     assert parsed.desired.may_open_ports
     assert (parsed.warnings, parsed.node_selector) == ((), ())
+    assert parsed.address_types == ("ExternalIP", "InternalIP")
+    assert parsed_by({"use-private-ip": "true"}).address_types == ("InternalIP", "ExternalIP")
     assert service_of(parsed) == Service(
         protocol="tcp", listen_port=80, destination_port=30080, proxyprotocol=False, health_check=CHECK
     )
@@ -245,6 +247,7 @@ def test_an_invalid_value_freezes_what_it_describes_and_nothing_else():
     assert parsed.desired.frozen == {"services", "status"}
     assert parsed.desired.annotations.type == "lb21"
     assert parsed_by({"node-selector": "a b"}).node_selector is None
+    assert parsed_by({"use-private-ip": "maybe"}).address_types is None
     ports = (WEB, msgspec.structs.replace(WEB, port=81, node_port=0))
     assert parsed_by(ports=ports).desired.frozen == {"ports"}
 

@@ -55,6 +55,7 @@ def test_options_have_the_names_of_the_native_environment_and_the_flag_has_prece
         "HCLOUD_LOAD_BALANCERS_TYPE": "lb11",
         "HCLOUD_LOAD_BALANCERS_ENABLED": "true",
         "HCLOUD_OTHER": "x",
+        "ROBOT_ENABLED": "true",
     }
     found = read(
         ON,
@@ -69,6 +70,7 @@ def test_options_have_the_names_of_the_native_environment_and_the_flag_has_prece
         "HCLOUD_NETWORK": "4711",
         "HCLOUD_LOAD_BALANCERS_LOCATION": "fsn1",
         "HCLOUD_LOAD_BALANCERS_TYPE": "lb11",
+        "ROBOT_ENABLED": "true",
     }
     changed = {"HCLOUD_LOAD_BALANCERS_LOCATION": "nbg1", "HCLOUD_LOAD_BALANCERS_TYPE": "lb21"}
     assert options == {"prod": native | changed, "b-2": native}
@@ -89,6 +91,7 @@ def test_options_have_the_names_of_the_native_environment_and_the_flag_has_prece
         (["option=other/HCLOUD_NETWORK=1"], "the form is account/NAME=value"),
         (["class=prod=c", "option=prod/NETWORK=1"], "of prod: NETWORK is no option; the options are HCLOUD_"),
         (["class=prod=c", "option=prod/HCLOUD_NETWORK=0"], "of prod: HCLOUD_NETWORK is '0'"),
+        (["class=prod=c", "option=prod/ROBOT_ENABLED=maybe"], "of prod: ROBOT_ENABLED"),
         (["class=t=c", "option=t/subnet=x"], "of t: subnet is no option; the options are defaultSubnet"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.clouds.balancers import Target
+from libs.clouds.balancers import ADDRESS_TYPES, Target
 from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm
 from libs.common.contract.node import Node, NodeAddress, Taint
 from services.cloud.core.balancers.select_targets import (
@@ -47,8 +47,16 @@ def make_deleting(node: Node) -> Node:
 def select(
     *nodes: Node,
     deleted: tuple[Node, ...] = (), is_complete: bool = True, selector: Any = (), rules: Any = RULES,
+    address_types: tuple[str, ...] | None = ADDRESS_TYPES,
 ) -> TargetSelection:  # fmt: skip
-    return select_targets(nodes, deleted=deleted, is_complete=is_complete, selector=selector, rules=rules)
+    return select_targets(
+        nodes,
+        deleted=deleted,
+        is_complete=is_complete,
+        selector=selector,
+        address_types=address_types,
+        rules=rules,
+    )
 
 
 EXCLUDED = {
@@ -156,7 +164,13 @@ def test_a_machine_of_another_product_is_a_target_by_address_where_switched_on(p
     )
     hybrid = replace(RULES, address_prefixes=HYBRID)
     node = make_target_node(provider_id=provider_id, addresses=addresses)
-    assert select(node, rules=hybrid).plan(()) == (Target(address="10.0.0.7"),)
+    private, public = Target(address="10.0.0.7"), Target(address="192.0.2.7")
+    assert select(node, rules=hybrid).plan(()) == (private,)
+    external_first = ADDRESS_TYPES[::-1]
+    assert select(node, rules=hybrid, address_types=external_first).plan((private,)) == (public,)
+    unreadable = select(node, make_target_node("web-2", "2"), rules=hybrid, address_types=None)
+    assert unreadable.plan(()) == (TWO,)
+    assert set(unreadable.plan((public, private))) == {private, public, TWO}
     assert select(make_target_node(provider_id=provider_id), rules=hybrid).left_out == (
         LeftOut("web-1", "no_address"),
     )
