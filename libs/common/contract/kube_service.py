@@ -19,6 +19,8 @@ BALANCER_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-bala
 ABANDON_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-abandon"
 # Set by users: the id of a balancer that exists. It gets the tags of this Service if no other Service has it.
 USE_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-use"
+# Set by users: the balancer stays at the end of the Service, without its tags. Any value but false counts.
+KEEP_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-keep"
 # Set by an operator: the id of a balancer that the cloud's own controller takes over.
 HAND_BACK_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-hand-back"
 # Of Kubernetes, from before `spec.loadBalancerSourceRanges`, which wins: networks separated by commas.

@@ -13,6 +13,7 @@ from libs.common.contract.events import KubeServiceGone, KubeServiceObserved, No
 from libs.common.contract.kube_service import (
     BALANCER_ANNOTATION,
     HAND_BACK_ANNOTATION,
+    KEEP_ANNOTATION,
     USE_ANNOTATION,
     KubeService,
 )
@@ -159,6 +160,29 @@ async def test_a_prepared_load_balancer_is_used_and_stays_after_its_service(clus
         [],
         [],
     )
+
+
+async def test_a_load_balancer_that_its_service_keeps_stays_and_serves_the_next_one(cluster: BalancerCluster):
+    await cluster.join("web-1")
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as service:
+        await cluster.create_service("web", annotations={KEEP_ANNOTATION: "true"})
+        before = await cluster.wait_for_address("web")
+        (balancer,) = cluster.balancers
+        await cluster.delete_service("web")
+
+        async def is_gone() -> bool:
+            return await cluster.find_service("web") is None
+
+        # In the first minute of a leader, changes of a former one may take effect: the tags stay.
+        await advance(service, clock, 60)
+        await wait_until(is_gone, "the Service is gone")
+        await cluster.wait_for_event("web", "LoadBalancerReleased")
+        (left,) = cluster.balancers
+        assert (left["id"], left["labels"], left["targets"], left["services"]) == (balancer["id"], {}, [], [])
+        await cluster.create_service("next", annotations={USE_ANNOTATION: str(left["id"])})
+        after = await cluster.wait_for_address("next")
+        assert after.status.load_balancer == before.status.load_balancer
 
 
 async def test_a_load_balancer_of_hcloud_ccm_is_taken_over_in_place_and_handed_back(

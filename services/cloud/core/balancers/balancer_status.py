@@ -146,8 +146,8 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
             return _DELETING
         case ChangeBalancer(balancer_id=balancer_id, is_release=True):
             text = (
-                f"load balancer {balancer_id} is protected, or existed before: it stays, without ports, "
-                "targets and tags of ours"
+                f"load balancer {balancer_id} is protected or kept, or existed before: it stays, without "
+                "ports, targets and tags of ours"
             )
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
         case ReleaseService():

@@ -42,6 +42,7 @@ from services.cloud.core.balancers.step_parts import (
     has_needed_finalizer,
     is_known,
     is_own_status,
+    keeps_balancer,
     make_first,
     recall_record,
     wait_for_other,
@@ -188,13 +189,14 @@ def _release(view: View, *, abandoned: str = "", kept: str = "") -> AnyStep:
 def plan_removal(
     view: View, found: Balancer, *, is_double: bool = False, has_failed: bool = False
 ) -> AnyStep:
-    """Delete a balancer of ours, or release it if the cloud refuses to delete it."""
+    """Delete a balancer of ours, or release it if the cloud refuses to delete it, or a user keeps it."""
     view = replace(view, shares_listing=False)  # it is read by its id before
     if found.has_foreign_tags:
         return wait_for_other(view, found)
+    is_kept = keeps_balancer(view) and not is_double and not has_failed
     # An address that a user wants to keep must not be lost because the Service cannot be read.
-    keeps_address = isinstance(view.parsed, Unanswered) or view.parsed.keeps_address
-    if not found.is_protected:
+    keeps_address = is_kept or isinstance(view.parsed, Unanswered) or view.parsed.keeps_address
+    if not found.is_protected and (found.is_remnant or not is_kept):
         delete = DeleteBalancer(
             found.id, is_double=is_double, keeps_address=keeps_address, has_failed=has_failed
         )

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from libs.clouds.balancers import Balancer, Ingress
 from libs.clouds.instances import Unanswered
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import CLASS_FINALIZER
+from libs.common.contract.kube_service import CLASS_FINALIZER, KEEP_ANNOTATION
+from libs.common.go_values import parse_bool
 from services.cloud.core.balancers.balancer_answers import (
     View,
     find_look,
@@ -148,6 +149,14 @@ def is_own_status(view: View, found: Balancer | None) -> bool:
     """Return whether the addresses in the status are those of the balancer, or of this process."""
     expected = (view.memory.ingress, None if found is None else build_ingress(view, found))
     return any(each and has_ingress(view.service, each) for each in expected)
+
+
+def keeps_balancer(view: View) -> bool:
+    """Whether the Service keeps its balancer at its end; a value that cannot be read does, too."""
+    try:
+        return parse_bool(view.service.metadata.annotations.get(KEEP_ANNOTATION, "false"))
+    except ValueError:
+        return True
 
 
 def is_known(view: View) -> bool:

@@ -20,6 +20,7 @@ from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import (
     CLASS_FINALIZER,
     CLEANUP_FINALIZER,
+    KEEP_ANNOTATION,
     USE_ANNOTATION,
     LoadBalancerIngress,
     LoadBalancerStatus,
@@ -1273,6 +1274,33 @@ def test_a_protected_balancer_is_released_and_stays():
     assert plan_step(make_view(service, make_lookup("1", protected))) == release
     released = make_lookup("1", replace(protected, owner=None))
     assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService(kept="1")
+
+
+@pytest.mark.parametrize("value", ["true", "maybe", ""])
+def test_a_balancer_that_the_service_keeps_is_released_and_stays(value: str):
+    service = make_service(record=RECORDED, annotations={KEEP_ANNOTATION: value}, is_deleting=True)
+    release = ChangeBalancer(balancer_id="1", change="untag", is_release=True)
+    assert plan_step(make_view(service, FOUND)) == release
+    released = make_lookup("1", replace(BALANCER, owner=None))
+    assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService(kept="1")
+
+
+def test_the_service_keeps_neither_a_double_nor_a_balancer_without_the_annotation():
+    keeping = make_service(record=RECORDED, annotations={KEEP_ANNOTATION: "true"})
+    double = make_balancer("2")
+    view = make_view(keeping, make_lookup("2", double), listing=make_listing(BALANCER, double))
+    assert plan_step(view) == DeleteBalancer("2", is_double=True)
+    service = make_service(record=RECORDED, annotations={KEEP_ANNOTATION: "false"}, is_deleting=True)
+    assert plan_step(make_view(service, FOUND)) == DeleteBalancer("1")
+
+
+def test_an_address_that_is_left_of_a_kept_balancer_stays():
+    remnant = make_balancer("address/1", is_remnant=True)
+    memory = Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)}))
+    service = make_service(record=RECORDED, annotations={KEEP_ANNOTATION: "true"}, is_deleting=True)
+    found = make_lookup("address/1", remnant)
+    step = plan_step(make_view(service, MISSING, found, memory=memory, listing=make_listing(remnant)))
+    assert step == DeleteBalancer("address/1", keeps_address=True)
 
 
 def test_the_tags_stay_until_no_change_can_take_effect_any_more():
