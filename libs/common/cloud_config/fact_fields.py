@@ -138,6 +138,8 @@ FIELDS: Final = (
     _queried("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", lambda i: i.memory_mib),
 )
 FIELDS_BY_KEY: Final = {field.key: field for field in FIELDS}
+# Go's names of the fields that a cloud account may supply, where Talos does not know the cloud.
+SUPPLIED_FIELDS: Final = ("ProviderID", "Region", "Zone", "InstanceType")
 # Fields that rules may override under platformMetadata: key in lower case -> field of PlatformMetadata.
 OVERRIDABLE: Final = {
     "region": "region",

@@ -110,7 +110,7 @@ class Supplement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     account: str = ""  # "" = none has added anything yet
     fields: tuple[str, ...] = ()  # of PlatformMetadata
     labels: Mapping[str, str] = {}
-    why_awaited: str = ""  # why the metadata of a machine without providerID is not complete yet
+    why_awaited: str = ""  # why the metadata of the machine's instance is missing, now or yet
 
 
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.instance_metadata import METADATA_PROVIDERS, find_named_instance, lacks_cloud
+from libs.common.contract.instances import get_provider
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata, Supplement
 from libs.common.contract.node import Node
@@ -35,14 +36,17 @@ def complete_facts(
     """Return the facts of the event, completed by the one account that has the machine's instance.
 
     `accounts` has the provider of each account, `messages` its last message about the Node. `list_rivals`
-    returns the names of the other Nodes whose machines name an instance. Without a providerID, the facts of a
-    machine that names an instance say why they are not complete yet.
+    returns the names of the other Nodes whose machines name an instance. Without a confirmation, the facts of
+    a machine that names an instance say why they are not complete. A Node with a providerID of such a cloud
+    may have got metadata before, and a doubt changes none of them.
     """
     node, facts = event.node, event.facts
     if not lacks_cloud(facts):
         return facts
     if facts.system is None and accounts:
-        return _await(node, facts, "metadata has not queried its SMBIOS (--cloud-metadata-accounts)")
+        return _await(
+            node, facts, accounts, "metadata has not queried its SMBIOS (--cloud-metadata-accounts)"
+        )
     named = {account: find_named_instance(provider, facts) for account, provider in accounts.items()}
     reasons = {
         account: _why_not_confirmed(event, provider_id, messages.get(account), list_rivals(provider_id))
@@ -51,10 +55,11 @@ def complete_facts(
     }
     confirmed = [account for account, why in reasons.items() if not why]
     if len(confirmed) > 1:
-        return _await(node, facts, f"accounts {' and '.join(confirmed)} both have {named[confirmed[0]]}")
+        both = " and ".join(confirmed)
+        return _await(node, facts, accounts, f"accounts {both} both have {named[confirmed[0]]}")
     if not confirmed:
         whys = "; ".join(f"account {account}: {why}" for account, why in reasons.items())
-        return _await(node, facts, whys) if reasons else facts
+        return _await(node, facts, accounts, whys) if reasons else facts
     [account] = confirmed
     return _supply(facts, messages[account], METADATA_PROVIDERS[accounts[account]].labels)
 
@@ -80,9 +85,10 @@ def _why_not_confirmed(
     return ""
 
 
-def _await(node: Node, facts: MachineFacts, why: str) -> MachineFacts:
-    if node.spec.provider_id:
-        return facts  # the Node keeps the providerID that it has
+def _await(node: Node, facts: MachineFacts, accounts: Mapping[str, str], why: str) -> MachineFacts:
+    provider_id = node.spec.provider_id
+    if provider_id and get_provider(provider_id) not in accounts.values():
+        return facts  # nothing was supplied that this Node keeps, such as if it has the fallback
     return msgspec.structs.replace(facts, supplement=Supplement(why_awaited=why))
 
 

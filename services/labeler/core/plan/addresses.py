@@ -165,8 +165,15 @@ def _find_changed_addresses(inputs: PlanInput, ips: tuple[IP, ...]) -> tuple[Nod
         return None
     present = {address.address for address in node.status.addresses}
     has_node_ips = node.is_initialized and present.issuperset(map(str, ips))
-    is_unevaluated = ("feature", "publicIPDiscovery") in effects.retained
+    is_unevaluated = ("feature", "publicIPDiscovery") in effects.retained or _lacks_named_addresses(inputs)
     return None if has_node_ips and (is_unevaluated or lacks_node_ips(ips, facts)) else desired
+
+
+def _lacks_named_addresses(inputs: PlanInput) -> bool:
+    """Return whether a cloud account may have named addresses before that it does not name now."""
+    supplement = inputs.facts.supplement
+    is_awaited = supplement is not None and bool(supplement.why_awaited)
+    return is_awaited and not inputs.config.external_ips.discovery
 
 
 def _external_candidates(

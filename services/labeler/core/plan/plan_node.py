@@ -232,8 +232,21 @@ def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, par
     kept_keys = list_kept_keys(inputs.node, parts.keys.recorded)
     if kept := ", ".join(f"{each.kind} {each.key}" for each in kept_keys):
         text = f"everything is set but {kept}" if outcome == "unchanged" else f"{text}; not set: {kept}"
-    keys = ", ".join(parts.keys.machine_config_keys)
-    return f"{text}; set by the machine config and left unchanged: {keys}" if keys else text
+    if keys := ", ".join(parts.keys.machine_config_keys):
+        text = f"{text}; set by the machine config and left unchanged: {keys}"
+    return text + _describe_unevaluated(inputs.effects)
+
+
+def _describe_unevaluated(effects: RuleEffects) -> str:
+    """Return which rules were not evaluated, after a semicolon; their keys stay unchanged.
+
+    A notice names the rule that exceeded the budget.
+    """
+    results = [each for each in effects.results if not each.is_evaluated]
+    if not results or effects.exhausted_by is not None:
+        return ""
+    more = f", and {len(results) - 1} more" if len(results) > 1 else ""
+    return f"; not evaluated: rule {results[0].rule!r} ({results[0].reason}){more}"
 
 
 def _list_notices(inputs: PlanInput, parts: _Parts) -> Iterable[Notice]:

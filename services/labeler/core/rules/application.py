@@ -82,6 +82,10 @@ class _RuleApplication:
         unqueried = [name for name in rule.queried_fields if name in fields.unqueried]
         if unqueried:
             return self._retain_all(rule, f"metadata has not queried {', '.join(unqueried)} yet")
+        awaited = [name for name in rule.supplied_fields if name in self._machine.awaited_fields]
+        if awaited:
+            why = f"no cloud account has supplied {', '.join(awaited)}: {self._machine.why_awaited}"
+            return self._retain_all(rule, truncate_line(why, _MAX_PROBLEM))
         if self._exhausted_by is not None:
             return self._retain_all(rule, self._exhausted_by.reason)
         try:

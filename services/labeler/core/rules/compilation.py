@@ -1,12 +1,12 @@
 """Compiles the rules of a file: everything that does not depend on a machine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, list_queried_fields
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, SUPPLIED_FIELDS, list_queried_fields
 from libs.common.cloud_config.findings import Findings, suggest_name
 from libs.common.cloud_config.kubernetes_names import why_reserved
 from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelectorTerm, Rule, RuleEntry
@@ -51,6 +51,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     selector: tuple[NodeSelectorTerm, ...]
     cost: SelectorCost
     queried_fields: tuple[str, ...]  # Go's names of the fields that it needs and not every poll requests
+    supplied_fields: tuple[str, ...]  # those that it needs and a cloud account may supply
     entries: tuple[CompiledEntry, ...]  # in order of application
     public_ip_discovery: bool | None
     sanitize: bool
@@ -125,17 +126,28 @@ def _check_limits(rules: tuple[Rule, ...]) -> Finding | None:
 def _compile_rule(
     rule: Rule, cost: SelectorCost, parsed: dict[str, Template | str], findings: Findings
 ) -> CompiledRule:
-    entries = (_compile_entry(rule, kind, entry, parsed, findings) for kind, entry in rule.entries())
+    compiled = (_compile_entry(rule, kind, entry, parsed, findings) for kind, entry in rule.entries())
+    entries = tuple(entry for entry in compiled if entry is not None)
     return CompiledRule(
         title=rule.title,
         index=rule.index,
         selector=rule.selector,
         cost=cost,
         queried_fields=tuple(field.name for field in list_queried_fields(rule)),
-        entries=tuple(entry for entry in entries if entry is not None),
+        supplied_fields=_list_supplied_fields(rule.selector, entries),
+        entries=entries,
         public_ip_discovery=rule.public_ip_discovery,
         sanitize=rule.sanitize,
     )
+
+
+def _list_supplied_fields(
+    selector: Sequence[NodeSelectorTerm], entries: Sequence[CompiledEntry]
+) -> tuple[str, ...]:
+    keys = {requirement.key for term in selector for requirement in term.requirements}
+    templates = (entry.template for entry in entries if isinstance(entry.template, Template))
+    read = frozenset[str]().union(*(template.fields for template in templates))
+    return tuple(name for name in SUPPLIED_FIELDS if name in read or name.lower() in keys)
 
 
 def _compile_entry(

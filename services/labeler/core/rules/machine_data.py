@@ -4,7 +4,7 @@ from functools import cached_property
 
 import msgspec
 
-from libs.common.cloud_config.fact_fields import FactValues, fact_values
+from libs.common.cloud_config.fact_fields import FIELDS_BY_KEY, SUPPLIED_FIELDS, FactValues, fact_values
 from libs.common.contract.instances import build_provider_id
 from libs.common.contract.machine import Inventory, MachineFacts
 from libs.common.contract.system_uuid import is_placeholder_uuid
@@ -17,6 +17,10 @@ class MachineData:
 
     def __init__(self, facts: MachineFacts) -> None:
         self.fields: FactValues = fact_values(_match_reference_view(facts))
+        # Why a cloud account supplies nothing now, and the fields that it may have supplied before.
+        self.why_awaited = facts.supplement.why_awaited if facts.supplement is not None else ""
+        supplied = SUPPLIED_FIELDS if self.why_awaited else ()
+        self.awaited_fields = [name for name in supplied if not FIELDS_BY_KEY[name.lower()].read(facts)]
 
     @cached_property
     def record(self) -> Record:

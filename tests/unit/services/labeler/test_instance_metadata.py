@@ -12,9 +12,10 @@ from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts, parse_facts
 from cli.render.output import format_preview
 from cli.render.preview import apply_plan, preview_node
+from libs.common.cloud_config.model import ExternalIPs
 from libs.common.contract.events import InstanceMetadata, NodeEnriched
-from libs.common.contract.machine import MachineFacts, MachineFault
-from libs.common.contract.node import Node
+from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.public_addresses import EXTERNAL_LINK
 from services.labeler.core.blocker import block, build_condition
 from services.labeler.core.instance_metadata import InstanceMetadataIndex, complete_facts
@@ -24,6 +25,7 @@ from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_node, make_node_enriched, make_unreachable
 from tests.cli_snapshots import make_evidence, make_flow, render_lines
 from tests.named_machines import HCLOUD, NAMED_CLOUDS, OPENSTACK, PUBLIC_IP, NamedCloud
+from tests.node_plans import compile_cluster_config, exclude_record_label, plan_and_apply, plan_for
 
 NODE = make_node(ip=PUBLIC_IP)
 
@@ -156,8 +158,9 @@ def test_an_older_answer_completes_a_node_that_has_its_provider_id(cloud: NamedC
     node = make_node(ip=PUBLIC_IP, provider_id=cloud.provider_id, taints=())
     before = cloud.make_metadata(asked_at=NOW - timedelta(hours=1))
     assert complete(cloud, before, node=node).platform.zone == "fsn1-dc14"
+    fallback = make_node(ip=PUBLIC_IP, provider_id=f"talos://metal/{PUBLIC_IP}", taints=())
     facts = cloud.make_facts()
-    assert complete(cloud, node=node, facts=facts) is facts  # nothing is awaited
+    assert complete(cloud, node=fallback, facts=facts) is facts  # nothing is awaited
 
 
 def test_only_public_addresses_that_the_machine_has_are_those_that_its_cloud_names(cloud: NamedCloud):
@@ -210,6 +213,58 @@ def test_the_node_stays_ours_and_keeps_its_labels_when_the_account_is_removed(cl
     later = plan(cloud.make_facts(), node)
     assert (later.outcome, later.node_summary) == ("unchanged", ())
     assert plan(complete(cloud, node=node), node).outcome == "unchanged"
+
+
+RULE = """
+transformations:
+- name: of the region
+  nodeSelector:
+  - matchExpressions: [{key: region, operator: In, values: [fsn1]}]
+  labels: {example.com/near: "true"}
+  taints: {example.com/fsn1: NoSchedule}
+- name: of the instance
+  labels: {example.com/of: '{{ .ProviderID | trimPrefix "hcloud://" }}'}
+- name: of all
+  labels: {example.com/all: "{{ .Platform }}"}
+"""
+DOUBTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    case: (messages, changes)
+    for case, (messages, changes, _) in UNPROVEN.items()
+    if case not in {"another-instance", "asked-before-it-was-reached"}
+}
+
+
+@pytest.mark.parametrize(("messages", "changes"), DOUBTS.values(), ids=DOUBTS)
+def test_a_doubt_about_the_instance_changes_no_key_of_a_rule_that_reads_its_metadata(
+    messages: list[dict[str, Any]], changes: dict[str, Any]
+):
+    cloud, config = HCLOUD, compile_cluster_config(RULE)
+    node = plan_and_apply(NODE, complete(cloud, cloud.make_metadata()), config)
+    assert (node.labels["example.com/near"], node.labels["example.com/of"]) == ("true", cloud.own)
+    doubtful = complete(cloud, *(cloud.make_metadata(**each) for each in messages), node=node, **changes)
+    later = plan_for(node, doubtful, config)
+    assert later.node_summary == ()
+    assert "not evaluated: rule 'of the region' (no cloud account has supplied Region" in later.reason
+
+
+def test_a_rule_that_reads_no_metadata_of_the_instance_is_evaluated_despite_a_doubt():
+    cloud, config = HCLOUD, compile_cluster_config(RULE)
+    node = plan_and_apply(NODE, complete(cloud, cloud.make_metadata()), compile_cluster_config(""))
+    later = plan_for(node, complete(cloud, node=node), config)
+    assert exclude_record_label(later.changes.labels) == {"example.com/all": "metal"}
+
+
+def test_a_doubt_about_the_instance_takes_no_address_that_its_cloud_names():
+    cloud, config = HCLOUD, ClusterConfig(external_ips=ExternalIPs(discovery=False))
+    node_ip = "10.0.0.5"
+    addresses = tuple(
+        AddressStatus(address=f"{address}/24", link="eth0", flags=128) for address in (node_ip, PUBLIC_IP)
+    )
+    facts = msgspec.structs.replace(cloud.make_facts(node_ip=node_ip), addresses=addresses)
+    node = make_node(ip=node_ip)
+    node = plan_and_apply(node, complete(cloud, cloud.make_metadata(), node=node, facts=facts), config)
+    assert NodeAddress(type="ExternalIP", address=PUBLIC_IP) in node.status.addresses
+    assert plan_for(node, complete(cloud, node=node, facts=facts), config).addresses is None
 
 
 def test_a_changed_instance_type_changes_the_label(cloud: NamedCloud):
