@@ -117,7 +117,7 @@ class NodeReconciler:
         case = self.node_index.build_case(node, self.monotonic())
         recorded = await self._write_record(case)
         change = await self._write_taint(case)
-        changes = tuple(each.summary for each in (recorded, change) if each is not None)
+        changes = self._describe_changes(recorded, change)
         decision = self.decide(case)
         if isinstance(decision, Delete):
             result = await self.node_deleter.delete(node, decision)
@@ -154,6 +154,16 @@ class NodeReconciler:
         if change is not None and not self.is_dry_run:
             metrics.LIFECYCLE_SHUTDOWN_TAINTS.labels("set" if change.is_set else "removed").inc()
         return change
+
+    def _describe_changes(
+        self, recorded: InstanceRecordChange | None, change: ShutdownTaintChange | None
+    ) -> tuple[str, ...]:
+        found = ((recorded, self.observe_only), (change, self.is_dry_run))
+        return tuple(
+            f"would have {each.summary}" if is_dry else each.summary
+            for each, is_dry in found
+            if each is not None
+        )
 
     def _needs_reconcile(self, name: str) -> bool:
         """Whether the Node is not healthy, or was not at its last published decision."""
