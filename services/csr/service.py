@@ -196,6 +196,7 @@ class CsrService:
     def _enqueue_all(self) -> None:
         """Enqueue each pending request that no newer one supersedes."""
         self._was_paused = False
+        self._state.not_ours.clear()  # the ownership may have changed
         self._enqueue(self._state.list_newest())
 
 

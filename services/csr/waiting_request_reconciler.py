@@ -83,6 +83,7 @@ class WaitingRequestReconciler:
         newest = self.state.requests.list_newest()
         metrics.CSR_SUPERSEDED.set(len(self.state.requests.by_name) - len(newest))
         metrics.CSR_APPROVED_NOT_ISSUED.set(len(self.state.requests.awaiting_signer))
-        oldest = min((pending.order.created_at for pending in newest), default=None)
+        ours = (pending for pending in newest if pending.node not in self.state.not_ours)
+        oldest = min((pending.order.created_at for pending in ours), default=None)
         age = (self.now() - oldest).total_seconds() if oldest else 0.0
         metrics.CSR_OLDEST_PENDING_AGE.set(max(0.0, age))  # the API server's clock may be ahead of ours

@@ -7,6 +7,7 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.observability import metrics
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
@@ -17,7 +18,7 @@ from tests.service_flow import REFUSED
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 OURS, THEIRS = make_node(labels={"team": "a"}), make_node(labels={"team": "b"})
 HONEST: Final = make_facts()
-EVIL: Final = make_serving_request(ips=("127.0.0.1",))  # denied wherever it is ours
+EVIL: Final = make_serving_request(ips=("127.0.0.1",), age_seconds=90)  # denied wherever it is ours
 
 
 flow = make_flow_fixture(CsrServiceFlow.open)
@@ -39,7 +40,7 @@ STATES: Final[dict[str, tuple[MachineFacts | None, bool]]] = {
 @pytest.mark.parametrize("state", STATES)
 async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(state: str, flow: CsrServiceFlow):
     facts, evil = STATES[state]
-    request = EVIL if evil else make_serving_request()
+    request = EVIL if evil else make_serving_request(age_seconds=90)
     clock = ManualClock()
     async with flow.run_csr(clock=clock, **by(TEAM_A)) as csr:
         if facts is None:
@@ -51,6 +52,7 @@ async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(stat
         decided = await flow.wait_for_decision("csr-1", "not-ours")
         clock.advance(60.0)
         csr._waiting_request_reconciler.run_periodic_checks()
+        assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0, "csr has nothing to decide"
     assert flow.kube.patched == []
     assert flow.kube.events == []
     assert 'team is "b", not "a"' in decided.reason

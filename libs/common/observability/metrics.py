@@ -199,7 +199,8 @@ CSR_SUPERSEDED: Final = _gauge(
 )
 CSR_OLDEST_PENDING_AGE: Final = _gauge(
     "talosccm_csr_oldest_pending_age_seconds",
-    "Age of the oldest undecided request, superseded ones excluded; 0 = none.",
+    "Age of the oldest request that csr has yet to decide, superseded ones and those of Nodes of other "
+    "controllers excluded; 0 = none.",
 )
 CSR_APPROVED_NOT_ISSUED: Final = _gauge(
     "talosccm_csr_approved_not_issued", "Approved requests that the cluster's signer has not answered."
