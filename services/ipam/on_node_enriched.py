@@ -11,7 +11,7 @@ from libs.common.bus.protocol import Message
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, object_name_in
-from libs.common.kube.errors import FenceFailed, KubeError, NotFound
+from libs.common.kube.errors import FenceFailed, Forbidden, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
@@ -104,7 +104,12 @@ class OnNodeEnriched:
     # ---- claim, write and publish
 
     async def _serve(self, message: Message, node: Node, pools: tuple[Pool, ...]) -> None:
-        result = await self.batcher.submit(AllocationRequest(uid=node.uid, node=node.name, pools=pools))
+        request = AllocationRequest(uid=node.uid, node=node.name, pools=pools)
+        try:
+            result = await self.batcher.submit(request)
+        except Forbidden as error:
+            self.node_events.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
+            raise
         by_now = self.select_pools(self.node_index.get(node.name) or node)
         if isinstance(by_now, NotManaged):  # ownership may have changed during the claim
             await self._skip_not_managed(node, by_now.reason)
@@ -133,7 +138,8 @@ class OnNodeEnriched:
             reason = "fence failed: the Node in Kubernetes differs or has pod CIDRs"
             raise RequeueAfter(reason, str(error), retry_after_seconds=MISSING_NODE_WAIT_SECONDS) from error
         except KubeError as error:
-            if not isinstance(error, TemporaryError):
+            # A missing right lasts until an operator grants it.
+            if isinstance(error, Forbidden) or not isinstance(error, TemporaryError):
                 self.node_events.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
             raise
         self.waiting_nodes.add_written(node, "this replica wrote its pod CIDRs a moment ago")

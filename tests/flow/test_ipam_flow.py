@@ -11,7 +11,7 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import StreamPosition
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.common.kube.errors import Invalid, KubeError, Unreachable
+from libs.common.kube.errors import Forbidden, Invalid, KubeError, Unreachable
 from libs.common.observability import metrics
 from services.ipam import garbage_collector
 from services.ipam.core.allocation import AllocationRequest
@@ -475,6 +475,18 @@ async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tri
     [event, *_] = [event for event in flow.kube.events if event.regarding.name == "web-1"]
     assert event.message.startswith("Node web-1 status is now: CIDRAssignmentFailed: ")
     assert "an admission plugin says no" in event.message
+
+
+@pytest.mark.parametrize("forbidden", ["patch", "list"])
+async def test_a_missing_right_is_told_on_the_node(forbidden: str, flow: IpamFlow):
+    def refused(verb: str, name: str) -> KubeError | None:
+        return Forbidden("ipam lacks the right", status=403) if verb == forbidden else None
+
+    flow.kube.fails_before = refused
+    async with flow.run_ipam():
+        await flow.join_nodes(1)
+        await wait_until(lambda: flow.kube.list_event_reasons("web-1") == [ASSIGNMENT_FAILED], "told")
+    assert "ipam lacks the right" in flow.kube.events[0].message
 
 
 async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_named(flow: IpamFlow):
