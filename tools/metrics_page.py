@@ -37,7 +37,7 @@ OF_THE_REFERENCE: Final = frozenset(
 _LABELS: Final[dict[tuple[str, str], str]] = {
     ("TRANSFORMER_DURATION", "type"): "`transformer`",
     ("TRANSFORMER_ERRORS", "type"): "`transformer`",
-    ("CSR_WAITING", "reason"): "a [check](certificates.md#what-is-checked), or `TooManyRequests`",
+    ("CSR_WAITING", "reason"): "a [check](certificates.md#what-is-checked), `rights` or `TooManyRequests`",
     ("IPAM_NODES_WAITING", "outcome"): "`waiting`, `unserved`",
     ("LIFECYCLE_DELETIONS", "evidence"): "`replaced`, `instance-gone`, `gcp-spot`",
     ("LIFECYCLE_DELETIONS", "outcome"): "`deleted`, `would-delete`, `failed`",
