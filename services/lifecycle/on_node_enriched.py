@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.bus.delivery import PermanentError, TemporaryError
+from libs.common.bus.delivery import (
+    RETRY_CAP_SECONDS,
+    PermanentError,
+    TemporaryError,
+    exponential_step,
+)
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
 from libs.common.kube.event_recorder import EventRecorder
@@ -58,7 +63,8 @@ class NodeReconciler:
 
     def __post_init__(self) -> None:
         self._queue = NameQueue()
-        self._retries: set[str] = set()  # failed, or enqueued while this replica could not reconcile
+        # name -> monotonic time, of Nodes that failed or came while this replica could not reconcile
+        self._retries: dict[str, float] = {}
         self._reported: dict[str, str] = {}  # name -> uid, of Nodes with a published decision
         self._deleted: dict[str, str] = {}  # name -> uid; the watcher observes the deletion a little later
         self._attempts: dict[str, int] = {}  # name -> attempts since the last decision
@@ -84,24 +90,30 @@ class NodeReconciler:
     def requeue(self) -> None:
         """Enqueue failed Nodes again, and all if evidence may appear with time alone, as of spot machines."""
         metrics.LIFECYCLE_PROVING.set(self.node_index.count_histories())
-        again, self._retries = self._retries, set()
-        for name in again:
+        now = self.monotonic()
+        for name in [name for name, at in self._retries.items() if at <= now]:
+            del self._retries[name]
             self.enqueue(name)
         if self.policy.deletes_gcp_spot:
             self.enqueue_all()
 
     async def _reconcile(self, name: str) -> None:
         if not self.can_reconcile():
-            self._retries.add(name)
+            self._retries[name] = self.monotonic()
             return
         try:
             await self._reconcile_node(name)
         except (TemporaryError, PermanentError) as error:
             log.warning("reconcile failed, will retry", extra={"node": name, "error": str(error)})
-            self._retries.add(name)
+            self._retries[name] = self.monotonic() + self._backoff_seconds(name)
         except Exception:
             # Nodes and machines contain untrusted texts: a defect that one triggers must not stop the others.
             log.exception("reconcile failed", extra={"node": name})
+
+    def _backoff_seconds(self, name: str) -> float:
+        """Return the wait after a failed attempt; the first retry comes with the next requeue."""
+        first = self.requeue_interval_seconds
+        return exponential_step(self._attempts.get(name, 1), first=first, cap=RETRY_CAP_SECONDS) - first
 
     async def _reconcile_node(self, name: str) -> None:
         """Reconcile one Node. Raises TemporaryError if another attempt may succeed."""

@@ -444,6 +444,20 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         assert list(after.spec.taints) == others
 
 
+async def test_a_node_that_fails_again_is_retried_less_often(flow: LifecycleFlow):
+    flow.server.faults.inject(EmptyClose(), verb="patch", resource="nodes")
+    async with flow.run_lifecycle() as service:
+        reconciler = service._reconciler
+        await flow.publish_poll_result(await flow.add_lost_node("web-2", uuid=""), last_known=GOING)
+        await wait_until(lambda: reconciler._retries.get("web-2", 0.0) > flow.clock(), "it failed twice")
+        reconciler.requeue()
+        assert len(reconciler._queue) == 0
+        flow.server.faults.clear()
+        flow.clock.advance(60.0)
+        await flow.publish_leading()
+        await flow.wait_for_decision("web-2", "shutdown")
+
+
 async def test_who_does_not_lead_taints_nothing_and_does_so_when_he_does(flow: LifecycleFlow):
     flow.server.faults.inject(EmptyClose(), resource="leases")
     mark = flow.server.audit_mark()
