@@ -123,6 +123,9 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     is_building: bool = False  # the cloud builds it for the first time
     has_failed: bool = False  # the cloud could not build or change it, and refuses changes
     warnings: tuple[str, ...] = ()  # changes by other clients, which stay
+    # What it uses and what outlives it, named for operators: addresses that users reserved, certificates
+    kept_objects: tuple[str, ...] = ()
+    created_addresses: tuple[str, ...] = ()  # the same; they outlive it only where the Service keeps them
     # A paid part of a balancer that does not exist any more. It is deleted at the end, and never recorded.
     is_remnant: bool = False
 

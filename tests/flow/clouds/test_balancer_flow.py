@@ -445,6 +445,7 @@ async def test_the_end_of_a_service_asks_for_no_certificate(cluster: BalancerClu
     before = len(cluster.cloud.requests)
     async with cluster.run_account():
         await cluster.wait_for_end("web")
+        await cluster.wait_for_event("web", "LoadBalancerReleased")  # it names the certificate
     assert not [each for each in cluster.cloud.requests[before:] if each.path.startswith("/certificates")]
 
 

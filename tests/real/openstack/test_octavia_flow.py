@@ -178,6 +178,7 @@ async def test_an_address_that_a_user_keeps_outlives_the_service(cluster: OpenSt
             return await cluster.kube.find_service("web") is None
 
         await wait_until(is_gone, "the Service is gone", PATIENCE)
+        await cluster.kube.wait_for_event("web", "LoadBalancerReleased")  # it names the address
         [kept] = cluster.project.list_parts("floatingips")
         [entry] = service.status.load_balancer.ingress
         assert (kept["floating_ip_address"], kept["description"]) == (entry.ip, "")

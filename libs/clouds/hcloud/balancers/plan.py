@@ -68,7 +68,13 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
         targets=tuple(targets),
         details=observed,
         native_uid=labels.get(NATIVE_LABEL, ""),
+        kept_objects=tuple(f"certificate {each}" for each in _list_certificates(observed)),
     )
+
+
+def _list_certificates(observed: LoadBalancer) -> list[int]:
+    used = (each.http.certificates or () for each in observed.services if each.http is not None)
+    return sorted({certificate for certificates in used for certificate in certificates})
 
 
 def _read_owner(labels: Mapping[str, str]) -> Owner | None:

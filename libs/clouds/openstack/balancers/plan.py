@@ -67,6 +67,8 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
         has_failed=_has_failed(observed),
         warnings=tuple(_explain_moved(each) for each in _list_owned(observed) if _is_moved(each, observed)),
         is_protected=PREPARED_TAG in balancer.tags,
+        kept_objects=_name_addresses(list_own_addresses(observed), is_reserved=True),
+        created_addresses=_name_addresses(list_own_addresses(observed), is_reserved=False),
         targets=tuple(sorted({Target(address=each.address) for each in members})),
         details=observed,
     )
@@ -84,8 +86,15 @@ def build_remnant(address: FloatingIp, owner: Owner) -> Balancer:
         is_protected=False,
         targets=(),
         details=address,
+        kept_objects=_name_addresses([address], is_reserved=True),
+        created_addresses=_name_addresses([address], is_reserved=False),
         is_remnant=True,
     )
+
+
+def _name_addresses(addresses: Iterable[FloatingIp], *, is_reserved: bool) -> tuple[str, ...]:
+    found = (each for each in addresses if _is_reserved(each) is is_reserved)
+    return tuple(f"floating address {each.floating_ip_address}" for each in found)
 
 
 def _as_utc(at: datetime) -> datetime:

@@ -76,6 +76,9 @@ def build_balancer(observed: ObservedBalancer) -> Balancer:
         native_uid=read_native_uid(balancer.labels),
         # The API does not say since when a later change runs.
         busy_since=balancer.created_at if balancer.status == "creating" else None,
+        kept_objects=(f"reserved address {balancer.reserved_ip_identity}",)
+        if balancer.reserved_ip_identity
+        else (),
     )
 
 

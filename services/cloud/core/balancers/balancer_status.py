@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from libs.clouds.balancers import Ingress, UnknownOutcome, WriteRejection, WriteResult
+from libs.clouds.balancers import Ingress, UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
 from libs.clouds.instances import NotFound
 from libs.common.contract.kube_service import KubeService
 from services.cloud.core.balancers.balancer_steps import (
@@ -106,6 +106,9 @@ def describe_write(
         is_end = isinstance(step, DeleteBalancer) and not (step.is_double or step.has_failed)
         return (_DELETING, warning) if is_end else (warning,)
     event = _describe_success(step)
+    if isinstance(step, DeleteBalancer) and step.kept and isinstance(result, WriteSuccess):
+        text = f"load balancer {step.balancer_id} is deleted, and what it used stays: {', '.join(step.kept)}"
+        return (_DELETING, ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True))
     return () if event is None else (event,)
 
 
@@ -144,10 +147,11 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
             return ServiceEvent(reason="SyncLoadBalancerFailed", message=text, is_warning=True)
         case DeleteBalancer():
             return _DELETING
-        case ChangeBalancer(balancer_id=balancer_id, is_release=True):
+        case ChangeBalancer(balancer_id=balancer_id, is_release=True, kept=kept):
+            others = f", beside {', '.join(kept)}" if kept else ""
             text = (
                 f"load balancer {balancer_id} is protected or kept, or existed before: it stays, without "
-                "ports, targets and tags of ours"
+                f"ports, targets and tags of ours{others}"
             )
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
         case ReleaseService():

@@ -294,6 +294,7 @@ class ChangeBalancer(msgspec.Struct, Generic[ChangeT], frozen=True, kw_only=True
     balancer_id: str
     change: ChangeT
     is_release: bool = False
+    kept: tuple[str, ...] = ()  # with `is_release`: what outlives it, too
 
 
 class DeleteBalancer(msgspec.Struct, frozen=True):
@@ -303,6 +304,7 @@ class DeleteBalancer(msgspec.Struct, frozen=True):
     is_double: bool = False
     keeps_address: bool = False  # whether an address that can outlive it stays
     has_failed: bool = False  # before it was ready: another one follows
+    kept: tuple[str, ...] = ()  # what outlives it, named for operators
 
 
 CloudRead = ListBalancers | ReadBalancer | ReadAnchor

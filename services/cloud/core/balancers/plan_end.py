@@ -193,12 +193,14 @@ def plan_removal(
     view = replace(view, shares_listing=False)  # it is read by its id before
     if found.has_foreign_tags:
         return wait_for_other(view, found)
-    is_kept = keeps_balancer(view) and not is_double and not has_failed
+    is_end = not (is_double or has_failed)
+    is_kept = is_end and keeps_balancer(view)
     # An address that a user wants to keep must not be lost because the Service cannot be read.
     keeps_address = is_kept or isinstance(view.parsed, Unanswered) or view.parsed.keeps_address
+    kept = found.kept_objects + (found.created_addresses if keeps_address else ()) if is_end else ()
     if not found.is_protected and (found.is_remnant or not is_kept):
         delete = DeleteBalancer(
-            found.id, is_double=is_double, keeps_address=keeps_address, has_failed=has_failed
+            found.id, is_double=is_double, keeps_address=keeps_address, has_failed=has_failed, kept=kept
         )
         return make_first(view, found, [delete])
     changes = view.planner.plan_release(found, keeps_address=keeps_address)
@@ -210,7 +212,7 @@ def plan_removal(
         view,
         found,
         [
-            ChangeBalancer(balancer_id=found.id, change=change, is_release=True)
+            ChangeBalancer(balancer_id=found.id, change=change, is_release=True, kept=kept)
             for change in changes[:-1] or changes
         ],
     )

@@ -453,6 +453,12 @@ def test_an_internal_balancer_has_no_target_while_its_public_interface_is_enable
     assert actions == ["attach_to_network", "disable_public_interface", "add_target"]
 
 
+def test_certificates_outlive_their_balancer():
+    desired = a_desired({80: 30080, 443: 30443}, protocol="https", http_certificates="9,7", network=None)
+    balancer = built(a_balancer(services=desired.services))
+    assert balancer.kept_objects == ("certificate 7", "certificate 9")
+
+
 def test_unresolved_certificates_change_no_service():
     desired = a_desired({80: 30080}, protocol="https", http_certificates="www", network=None)
     old = a_desired({80: 30443})

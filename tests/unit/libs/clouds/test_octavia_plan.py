@@ -35,6 +35,7 @@ from libs.clouds.openstack.balancers.plan import (
     build_balancer,
     build_creation,
     build_ingress,
+    build_remnant,
     plan_adoption,
     plan_changes,
     plan_release,
@@ -376,6 +377,15 @@ def test_an_address_of_ours_that_the_service_names_stays_from_then_on():
     address = make_address(description=reserved)
     assert plan(desired, observe(desired, floating_ips=(address,))) == []
     assert release_address(address, PORT, keeps_address=False).method == "PUT"
+
+
+def test_a_reserved_address_outlives_its_balancer_and_a_created_one_where_it_is_kept():
+    reserved = make_address(9, description=build_description(OWNER, text="shop", is_reserved=True))
+    balancer = build_balancer(observe(desire(80), floating_ips=(make_address(), reserved)))
+    assert balancer.kept_objects == ("floating address 203.0.113.9",)
+    assert balancer.created_addresses == ("floating address 203.0.113.1",)
+    remnant = build_remnant(make_address(port_id=None), OWNER)
+    assert (remnant.kept_objects, remnant.created_addresses) == ((), balancer.created_addresses)
 
 
 OTHER_PORT = "5c1a7b4e-0000-4000-8000-000000000009"

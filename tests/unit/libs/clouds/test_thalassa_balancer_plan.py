@@ -90,6 +90,11 @@ def test_a_balancer_as_desired_needs_no_change():
     assert balancer.targets == TARGETS
 
 
+def test_a_reserved_address_outlives_its_balancer():
+    assert observe().kept_objects == ()
+    assert observe(reservedIpIdentity="ip-1").kept_objects == ("reserved address ip-1",)
+
+
 def test_ports_close_and_are_restricted_first_and_open_last():
     balancer = observe(
         listeners=(make_listener(80), make_listener(22, "tg-22")), groups=(make_group(80), make_group(22))

@@ -42,6 +42,7 @@ CHANGE = ChangeBalancer(balancer_id="1", change="set v1")
 RELEASE = ChangeBalancer(balancer_id="1", change="untag", is_release=True)
 DELETE = DeleteBalancer("1")
 DOUBLE = DeleteBalancer("2", is_double=True)
+KEEPING = DeleteBalancer("1", kept=("certificate 7", "certificate 8"))
 RESERVE = RecordBalancer(BalancerRecord(account="prod", create_deadline=NOW))
 REJECTION = WriteRejection(kind="limit", reason="quota")
 LOST = UnknownOutcome(reason="no answer")
@@ -93,6 +94,9 @@ WAITS: list[tuple[Any, str, str]] = [
         (DELETE, WriteSuccess(), ["DeletingLoadBalancer"]),
         (DELETE, NotFound(), ["DeletingLoadBalancer"]),
         (DELETE, REJECTION, ["DeletingLoadBalancer", "SyncLoadBalancerFailed"]),
+        (KEEPING, WriteSuccess(), ["DeletingLoadBalancer", "LoadBalancerReleased"]),
+        (KEEPING, NotFound(), ["DeletingLoadBalancer"]),
+        (KEEPING, LOST, ["DeletingLoadBalancer", "SyncLoadBalancerFailed"]),
         (DOUBLE, WriteSuccess(), ["DeletingDuplicateLoadBalancer"]),
         (DOUBLE, REJECTION, ["SyncLoadBalancerFailed"]),
     ],
@@ -114,6 +118,16 @@ def test_what_is_given_up_or_stays_is_named(step: Any, named: str):
     (event,) = describe_write(step, None if isinstance(step, ReleaseService) else WriteSuccess())
     assert f"load balancer {named}" in event.message
     assert event.is_warning is not isinstance(step, DeleteBalancer)
+
+
+def test_what_outlives_a_balancer_is_named():
+    *_, event = describe_write(KEEPING, WriteSuccess())
+    assert (event.message, event.is_warning) == (
+        "load balancer 1 is deleted, and what it used stays: certificate 7, certificate 8",
+        True,
+    )
+    (event,) = describe_write(replace(RELEASE, kept=("certificate 7",)), WriteSuccess())
+    assert event.message.endswith("tags of ours, beside certificate 7")
 
 
 def test_a_balancer_is_ensured_once_and_updated_when_its_nodes_change():

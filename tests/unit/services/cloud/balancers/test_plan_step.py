@@ -1267,6 +1267,18 @@ def test_a_deletion_keeps_the_address_that_the_service_names(parsed: Any, keeps:
     assert step == DeleteBalancer("1", keeps_address=keeps)
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_end_of_a_balancer_names_what_outlives_it(keeps: bool):
+    found = make_balancer(kept_objects=("certificate 7",), created_addresses=("address 8",))
+    kept = ("certificate 7", "address 8") if keeps else ("certificate 7",)
+    parsed = ParsedRequest(desired="v1", keeps_address=keeps)
+    ending = make_view(ENDINGS["deleted"], make_lookup("1", found), parsed=parsed)
+    assert plan_step(ending) == DeleteBalancer("1", keeps_address=keeps, kept=kept)
+    protected = make_lookup("1", replace(found, is_protected=True))
+    step = plan_step(make_view(ENDINGS["deleted"], protected, parsed=parsed))
+    assert step == ChangeBalancer(balancer_id="1", change="untag", is_release=True, kept=kept)
+
+
 def test_a_protected_balancer_is_released_and_stays():
     protected = make_balancer(is_protected=True)
     release = ChangeBalancer(balancer_id="1", change="untag", is_release=True)
