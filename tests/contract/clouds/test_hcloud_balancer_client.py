@@ -610,19 +610,27 @@ async def test_a_target_that_the_cloud_rejects_does_not_prevent_the_creation(cli
     ]:
         result = await client.ours.change_balancer(balancer_id, pending[0])
         if isinstance(result, WriteRejection):
-            assert (result.reason, result.target) == ("missing_ipv4", without_ipv4)
+            assert (result.reason, result.target) == ("resolve_cloud_public_targets_error", without_ipv4)
             rejected.add(pending[0])
     assert (await client.get(balancer_id)).targets == (target,)
     assert len(rejected) == 1
 
 
-async def test_a_server_that_is_gone_is_the_target_of_the_rejection(client: Client):
-    balancer_id, gone = await client.create(), client.add_target()
+@pytest.mark.parametrize(
+    ("is_private", "code"), [("false", "invalid_input"), ("true", "resolve_cloud_private_targets_error")]
+)
+async def test_a_server_that_is_gone_is_the_target_of_the_rejection(
+    client: Client, is_private: str, code: str
+):
+    gone = client.add_target()
     client.project.remove("servers", int(gone.instance_id))
-    (change,) = client.ours.plan_changes(client.desired(), (gone,), await client.get(balancer_id))
+    balancer_id = await client.create(gone, use_private_ip=is_private)
+    assert client.writes().count(("POST", "/load_balancers")) == 2, "the second one without targets"
+    desired = client.desired(use_private_ip=is_private)
+    (change,) = client.ours.plan_changes(desired, (gone,), await client.get(balancer_id))
     result = await client.ours.change_balancer(balancer_id, change)
     assert isinstance(result, WriteRejection)
-    assert (result.reason, result.target) == ("not_found", gone)
+    assert (result.reason, result.target) == (code, gone)
 
 
 async def test_a_network_that_the_balancer_lacks_is_no_fault_of_the_target(client: Client):

@@ -333,7 +333,9 @@ async def test_a_network_gives_private_targets_and_replaces_the_public_interface
     await account.expect(
         not_attached, lambda client: balancer.add_target(server_target(inside, private=True))
     )
-    await account.expect("missing_ipv4", lambda client: balancer.add_target(server_target(inside)))
+    await account.expect(
+        "resolve_cloud_public_targets_error", lambda client: balancer.add_target(server_target(inside))
+    )
     await account.expect(not_attached, lambda client: balancer.disable_public_interface())
     await account.expect(
         "ip_not_available", lambda client: balancer.attach_to_network(network, ip="10.0.1.7")
@@ -344,7 +346,7 @@ async def test_a_network_gives_private_targets_and_replaces_the_public_interface
     await account.ask(lambda client: balancer.attach_to_network(network, ip="10.0.1.5").wait_until_finished())
     await account.expect("load_balancer_already_attached", lambda client: balancer.attach_to_network(network))
     await account.expect(
-        "server_not_attached_to_network",
+        "resolve_cloud_private_targets_error",
         lambda client: balancer.add_target(server_target(outside, private=True)),
     )
     await account.ask(lambda client: add_targets(balancer, [server_target(outside)]))
@@ -389,7 +391,7 @@ async def test_algorithm_protection_and_names_of_addresses_change(account: Accou
         ("invalid_input", {"services": [tcp(80, destination_port=65_536)]}),
         ("source_port_already_used", {"services": [tcp(80), tcp(80)]}),
         ("resource_limit_exceeded", {"services": [tcp(port) for port in range(1, 7)]}),
-        ("not_found", {"targets": [server_target(5)]}),
+        ("invalid_input", {"targets": [server_target(5)]}),
         ("load_balancer_not_attached_to_network", {"public_interface": False}),
         ("ip_not_owned", {"targets": [LoadBalancerTarget(type="ip", ip=LoadBalancerTargetIP(ip="8.8.8.8"))]}),
         ("forbidden", {"labels": {"token": "reader"}}),

@@ -34,14 +34,17 @@ _FAILURES: Final = frozenset({"service_error", "server_error", "unknown_error", 
 _TARGET_ERRORS: Final = frozenset(
     {
         "cloud_resource_ip_not_allowed",
+        "invalid_input",  # "cloud target was not found": a server that is deleted, or another project's
         "ip_not_owned",
         "missing_ipv4",
         "not_found",
+        "resolve_cloud_private_targets_error",  # formerly server_not_attached_to_network
+        "resolve_cloud_public_targets_error",  # formerly missing_ipv4
         "robot_unavailable",
         "server_not_attached_to_network",
     }
 )
-# Of a create: the balancer is possible without targets.
+# Of a create: the balancer may be possible without targets. An invalid input may also be another field.
 _CREATION_ERRORS: Final = _TARGET_ERRORS | {"load_balancer_not_attached_to_network"}
 
 ResultT = TypeVar("ResultT", bound=msgspec.Struct)
@@ -119,7 +122,7 @@ def read_deletion(
     response: HttpResponse,
 ) -> StartedAction | WriteSuccess | NotFound | ApiRejection | Unanswered:
     """Return the deletion, or that the balancer was not there."""
-    if response.status == 204 and not response.body:  # of older APIs, which had no action for it
+    if response.status == 204 and not response.body:  # there may be no action for it
         return WriteSuccess()
     answer = read_write(response, StartedAction)
     is_missing = isinstance(answer, ApiRejection) and answer.code == "not_found"

@@ -152,7 +152,7 @@ def _read_new_target(project: SimProject, balancer: Document, sent: _Target) -> 
         raise Refusal("load_balancer_public_interface_disabled")
     match target:
         case {"server": {"id": number}}:
-            _check_server(project.find("servers", number), balancer, is_private=is_private)
+            _check_server(project.tables["servers"].get(number), balancer, is_private=is_private)
         case {"ip": {"ip": address}}:
             _check_address(project, address, is_private=is_private)
             return target
@@ -164,13 +164,16 @@ def _read_new_target(project: SimProject, balancer: Document, sent: _Target) -> 
     return target | {"use_private_ip": is_private}
 
 
-def _check_server(server: Document, balancer: Document, *, is_private: bool) -> None:
+def _check_server(server: Document | None, balancer: Document, *, is_private: bool) -> None:
+    """Check whether the balancer reaches the server; None is one that the project does not have."""
     if is_private:
         networks = {each["network"] for each in balancer["private_net"]}
-        if not any(each["network"] in networks for each in server["private_net"]):
-            raise Refusal("server_not_attached_to_network")
+        if server is None or not any(each["network"] in networks for each in server["private_net"]):
+            raise Refusal("resolve_cloud_private_targets_error")
+    elif server is None:
+        raise Refusal("invalid_input", "cloud target was not found")
     elif server["public_net"]["ipv4"] is None:
-        raise Refusal("missing_ipv4")
+        raise Refusal("resolve_cloud_public_targets_error")
 
 
 def _check_address(project: SimProject, address: str, *, is_private: bool) -> None:

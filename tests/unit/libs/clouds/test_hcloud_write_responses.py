@@ -82,7 +82,10 @@ def test_an_error_of_the_api_is_a_rejection(status: int, code: str, kind: str):
     ("code", "is_of_a_target", "may_create"),
     [
         ("not_found", True, True),
+        ("invalid_input", True, True),
         ("missing_ipv4", True, True),
+        ("resolve_cloud_public_targets_error", True, True),
+        ("resolve_cloud_private_targets_error", True, True),
         ("ip_not_owned", True, True),
         ("cloud_resource_ip_not_allowed", True, True),
         ("server_not_attached_to_network", True, True),
