@@ -35,8 +35,8 @@ ServiceState = Literal["well", "moving", "another's", "stuck", "unknown"]
 # By the reason of the condition TalosLoadBalancerBlocked; {account} is that of the Service.
 _CONDITION_FIXES: Final[Mapping[str, str]] = {
     "InvalidField": "Correct the fields that the cause names, or remove them.",
-    "CredentialRejected": "Put a token that may read and write into the Secret of account {account}. No "
-    "restart is needed.",
+    "CredentialRejected": "Put a token that may read and write into the Secret of account {account}, or give "
+    "its user the missing role. No restart is needed.",
     "CloudRejected": "Correct what the cloud rejects, such as a quota, a type or a location. The write is "
     "repeated every few minutes. If the load balancer has failed: let the cloud repair it, or delete it at "
     "the cloud, and the account creates another one.",

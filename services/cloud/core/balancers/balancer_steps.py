@@ -138,6 +138,8 @@ class Rejected(WaitReason, frozen=True):
 
     @property
     def condition_reason(self) -> str:
+        if self.kind == "unauthorized":
+            return "CredentialRejected"
         return "" if self.kind in (None, "busy", "held_back") else "CloudRejected"
 
     def explain(self) -> str:

@@ -57,6 +57,7 @@ WAITS: list[tuple[Any, str, str]] = [
     (Unready(SILENCE), "", "does not answer"),
     (Unready(Unanswered("unauthorized", "bad token")), "CredentialRejected", "bad token"),
     (Unready(Unanswered("forbidden", "read only")), "CredentialRejected", "read only"),
+    (Rejected("unauthorized", "token_readonly"), "CredentialRejected", ""),
     (Rejected("limit", "quota"), "CloudRejected", ""),
     (Rejected("rate_limited", "3600 an hour"), "CloudRejected", ""),
     (Rejected(None, "no answer"), "", ""),
