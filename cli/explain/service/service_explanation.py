@@ -265,12 +265,16 @@ def _select_targets(
         is_complete=True,
         selector=parsed.node_selector if is_readable else None,
         rules=TargetRules(
-            parse_provider_id=lambda text: text if get_provider(text) == provider else None,
+            parse_provider_id=lambda text: text if _is_instance(text, provider) else None,
             needs_ipv4=provider != "thalassa",
             uses_addresses=provider == "openstack",
             address_prefixes=DEDICATED_PREFIXES if process.has_dedicated_targets else (),
         ),
     )
+
+
+def _is_instance(provider_id: str, provider: str) -> bool:
+    return get_provider(provider_id) == provider and not provider_id.startswith(DEDICATED_PREFIXES)
 
 
 def group_left_out(selection: TargetSelection) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import Unavailable
 from cli.explain.service.output import explanation_to_json, format_explanation
-from cli.explain.service.service_explanation import ServiceEvidence, explain_service
+from cli.explain.service.service_explanation import ServiceEvidence, explain_service, group_left_out
 from libs.common.contract.kube_service import (
     BALANCER_ANNOTATION,
     BALANCER_BLOCKED_CONDITION,
@@ -20,8 +20,9 @@ from libs.common.contract.kube_service import (
     KubeServiceCondition,
     LoadBalancerIngress,
 )
+from libs.common.contract.node import NodeAddress
 from services.cloud.core.balancers.balancer_record import BalancerAccount
-from tests.builders import NOW, make_kube_service
+from tests.builders import NOW, make_kube_service, make_node
 from tests.cli_snapshots import render_lines
 
 CLASS: Final = "example.com/lb"
@@ -123,6 +124,24 @@ def test_annotations_are_read_as_the_cloud_of_the_account_reads_them(
     service = make_kube_service(load_balancer_class=CLASS, annotations=annotations)
     evidence = ServiceEvidence(service=service, at=NOW, lease=LEADING, **change(provider=provider))
     assert [each.field for each in explain_service(evidence).invalid] == [prefix + name for name in invalid]
+
+
+@pytest.mark.parametrize(
+    ("provider", "provider_id", "left_out"),
+    [
+        ("hcloud", "hcloud://7", "has no IPv4 address"),
+        ("hcloud", "hcloud://bm-7", "no server of this cloud, by its providerID"),
+        ("hcloud", "hrobot://7", "no server of this cloud, by its providerID"),
+        ("thalassa", "thalassacloud://vm-7", ""),
+    ],
+)
+def test_a_node_of_ipv6_alone_is_left_out_as_by_the_process(provider: str, provider_id: str, left_out: str):
+    address = NodeAddress(type="InternalIP", address="fd00::7")
+    node = make_node(provider_id=provider_id, addresses=(address,))
+    evidence = ServiceEvidence(service=PENDING, at=NOW, nodes=(node,), **change(provider=provider))
+    selection = explain_service(evidence).selection
+    assert selection is not None
+    assert list(group_left_out(selection)) == list(filter(None, [left_out]))
 
 
 def test_a_load_balancer_that_is_to_stay_cannot_be_given_up():
