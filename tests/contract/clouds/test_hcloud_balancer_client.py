@@ -317,6 +317,27 @@ async def test_a_managed_certificate_is_created_once_and_used(client: Client):
     assert [type(each) for each in rejected.invalid] == [InvalidField]
 
 
+@pytest.mark.parametrize("error", [{"code": "dns_zone_not_found", "message": "none"}, None])
+async def test_a_certificate_that_the_cloud_could_not_issue_is_an_invalid_field(
+    client: Client, error: dict[str, str] | None
+):
+    annotations = {"certificate_type": "managed", "http_managed_certificate_domains": "example.com"}
+    parsed = client.parse((443,), protocol="https", **annotations)
+    needing = await client.ours.resolve_names(parsed)
+    assert isinstance(needing, ParsedRequest)
+    assert isinstance(needing.needed, Change)
+    await client.ours.change_balancer("", needing.needed)
+    client.project.actions.settle()
+    [certificate] = client.project.tables["certificates"].values()
+    certificate["status"] |= {"issuance": "failed", "error": error}
+    rejected = await client.ours.resolve_names(parsed)
+    assert isinstance(rejected, ParsedRequest)
+    [field] = rejected.invalid
+    assert field.field == f"{PREFIX}http-managed-certificate-domains"
+    assert ("dns_zone_not_found" if error else "without a code") in field.reason
+    assert not rejected.desired.may_open_ports
+
+
 async def test_a_network_is_found_by_name_and_an_unknown_one_is_an_invalid_field(account: HcloudAccount):
     for name, is_known in (("net", True), ("other", False)):
         client = Client(account)

@@ -137,12 +137,26 @@ class LoadBalancer(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[LoadBalancerTarget, ...]
 
 
+class IssuanceError(msgspec.Struct, frozen=True):
+    """Why the cloud could not issue a certificate."""
+
+    code: str = ""
+
+
+class CertificateStatus(msgspec.Struct, frozen=True):
+    """What has become of a managed certificate: `issuance` is pending, completed or failed."""
+
+    issuance: str = ""
+    error: IssuanceError | None = None
+
+
 class NamedObject(msgspec.Struct, frozen=True):
-    """A certificate or network of the project; names are unique. A network has no domain names."""
+    """A certificate or network of the project; names are unique. A network has the first two fields only."""
 
     id: ObjectId
     name: str
     domain_names: tuple[str, ...] = ()
+    status: CertificateStatus | None = None  # None: an uploaded one
 
 
 class ManagedCertificate(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from libs.clouds.balancers import (
     WriteSuccess,
 )
 from libs.clouds.cloud_writes import explain_failed_write, set_deadline
-from libs.clouds.error_responses import collect_all
+from libs.clouds.error_responses import collect_all, shorten_message
 from libs.clouds.hcloud.balancers import plan
 from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS
 from libs.clouds.hcloud.balancers.action_waiter import ActionWaiter
@@ -31,7 +31,7 @@ from libs.clouds.hcloud.balancers.desired import (
     set_certificates,
     set_network,
 )
-from libs.clouds.hcloud.balancers.documents import Action, LoadBalancer, NamedObject
+from libs.clouds.hcloud.balancers.documents import Action, LoadBalancer, ManagedCertificate, NamedObject
 from libs.clouds.hcloud.balancers.plan import CLUSTER_LABEL, Change, build_balancer, build_creation
 from libs.clouds.hcloud.balancers.write_responses import (
     ApiRejection,
@@ -124,8 +124,8 @@ class HcloudBalancers:
             if managed is not None and found is None:
                 body = msgspec.json.encode(managed, order="deterministic")
                 return msgspec.structs.replace(parsed, needed=plan.Change(plan.CREATE_CERTIFICATE, body))
-            if managed is not None and found is not None and {*found.domain_names} != {*managed.domain_names}:
-                return reject_services(parsed, _explain_other_domains(found))
+            if managed is not None and found is not None and (problem := _explain_unusable(found, managed)):
+                return reject_services(parsed, problem)
             ids[name] = None if found is None else found.id
             if found is None:
                 break
@@ -263,7 +263,17 @@ class HcloudBalancers:
         return UnknownOutcome(reason=f"{action.command} failed: {code}")
 
 
-def _explain_other_domains(found: NamedObject) -> InvalidField:
-    domains = ", ".join(found.domain_names)
-    reason = f"certificate {found.name} is of {domains}, which cannot change: use another name"
+def _explain_unusable(found: NamedObject, wanted: ManagedCertificate) -> InvalidField | None:
+    """Return why the certificate cannot be used; None if it can, or the cloud may still issue it."""
+    domains, status = ", ".join(found.domain_names), found.status
+    if {*found.domain_names} != {*wanted.domain_names}:
+        reason = f"certificate {found.name} is of {domains}, which cannot change: use another name"
+    elif status is not None and status.issuance == "failed":
+        code = shorten_message(status.error.code) if status.error else "without a code"
+        reason = (
+            f"Hetzner could not issue certificate {found.name} of {domains} ({code}): correct the cause, and "
+            "retry it at Hetzner, or delete it there"
+        )
+    else:
+        return None
     return invalid_annotation("http_managed_certificate_domains", reason)
