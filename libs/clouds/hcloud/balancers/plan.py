@@ -8,7 +8,7 @@ import msgspec
 
 from libs.clouds.balancers import Balancer, Ingress, InvalidField, Owner, Target
 from libs.clouds.hcloud.balancers.annotations import Part
-from libs.clouds.hcloud.balancers.desired import NATIVE_LABEL, DesiredBalancer
+from libs.clouds.hcloud.balancers.desired import NATIVE_LABEL, ROBOT_ENABLED, DesiredBalancer
 from libs.clouds.hcloud.balancers.documents import (
     LoadBalancer,
     LoadBalancerTarget,
@@ -183,6 +183,11 @@ def plan_adoption(
     observed = _details_of(balancer)
     labels = _build_labels(owner)
     if balancer.native_uid:
+        wanted = {target.address for target in targets}
+        addresses = [each.ip.ip for each in observed.targets if each.ip and each.ip.ip not in wanted]
+        if addresses:  # of dedicated servers: the first change after this one would end their traffic
+            reason = f"it has other targets: set {ROBOT_ENABLED}, or remove {', '.join(addresses)}"
+            return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
         return _replace_labels(observed, labels)
     ports = {each.listen_port for each in observed.services} - {each.listen_port for each in desired.services}
     if ports or any(True for _ in _plan_removals(desired, targets, observed)):

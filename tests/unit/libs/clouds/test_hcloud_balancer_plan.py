@@ -567,5 +567,19 @@ def test_a_balancer_of_hcloud_ccm_is_taken_over_and_handed_back():
     assert labels_of(plan_hand_back(built(ours), "service-1")) == native
 
 
+def test_a_balancer_of_hcloud_ccm_is_not_taken_over_if_dedicated_servers_would_lose_traffic():
+    addresses = ("192.0.2.8", "192.0.2.9")
+    native = a_balancer(
+        labels={"hcloud-ccm/service-uid": "service-1"},
+        targets=tuple(LoadBalancerTarget(type="ip", ip=TargetIp(each)) for each in addresses),
+    )
+    dedicated = [Target(address=each) for each in addresses]
+    step = plan_adoption(a_desired({80: 30080}), (SERVER, dedicated[0]), built(native), OWNER)
+    assert isinstance(step, InvalidField)
+    assert step.reason.endswith("remove 192.0.2.9")
+    taken = plan_adoption(a_desired({80: 30080}), (SERVER, *dedicated), built(native), OWNER)
+    assert labels_of(taken) == LABELS
+
+
 def test_a_target_without_its_reference_is_no_answer():
     assert isinstance(build_balancer(a_balancer(targets=(LoadBalancerTarget(type="server"),))), Unanswered)
