@@ -500,6 +500,11 @@ async def remove_it(client: Client, balancer_id: str) -> None:
     client.project.remove("load_balancers", int(balancer_id))
 
 
+def name_code(result: WriteRejection) -> str:
+    """The code of the API with the fields that it names, without its message."""
+    return result.reason.partition(":")[0]
+
+
 @pytest.mark.parametrize(
     ("write", "prepare", "kind", "reason"),
     [
@@ -526,7 +531,7 @@ async def test_an_error_in_the_apis_form_is_a_rejection(
     before = describe(client)
     result = await write(client, balancer_id)
     assert isinstance(result, WriteRejection)
-    assert (result.kind, result.reason) == (kind, reason)
+    assert (result.kind, name_code(result)) == (kind, reason)
     assert describe(client) == before
 
 
@@ -536,7 +541,7 @@ async def test_an_invalid_value_is_rejected_with_its_field(client: Client):
         balancer_id, Change("change_type", b'{"load_balancer_type":"lb99"}')
     )
     assert isinstance(result, WriteRejection)
-    assert (result.kind, result.reason) == ("invalid", "invalid_input (load_balancer_type)")
+    assert (result.kind, result.reason) == ("invalid", "invalid_input (load_balancer_type): unknown type")
 
 
 @pytest.mark.parametrize("balancer_id", ["", "0", "x", "1/actions/change_type", "../servers/1"])
@@ -631,7 +636,8 @@ async def test_a_target_that_the_cloud_rejects_does_not_prevent_the_creation(cli
     ]:
         result = await client.ours.change_balancer(balancer_id, pending[0])
         if isinstance(result, WriteRejection):
-            assert (result.reason, result.target) == ("resolve_cloud_public_targets_error", without_ipv4)
+            rejection = (name_code(result), result.target)
+            assert rejection == ("resolve_cloud_public_targets_error", without_ipv4)
             rejected.add(pending[0])
     assert (await client.get(balancer_id)).targets == (target,)
     assert len(rejected) == 1
@@ -651,7 +657,7 @@ async def test_a_server_that_is_gone_is_the_target_of_the_rejection(
     (change,) = client.ours.plan_changes(desired, (gone,), await client.get(balancer_id))
     result = await client.ours.change_balancer(balancer_id, change)
     assert isinstance(result, WriteRejection)
-    assert (result.reason, result.target) == (code, gone)
+    assert (name_code(result), result.target) == (code, gone)
 
 
 async def test_a_network_that_the_balancer_lacks_is_no_fault_of_the_target(client: Client):
@@ -660,7 +666,7 @@ async def test_a_network_that_the_balancer_lacks_is_no_fault_of_the_target(clien
     body = f'{{"type":"server","server":{{"id":{target.instance_id}}},"use_private_ip":true}}'
     result = await client.ours.change_balancer(balancer_id, Change("add_target", body.encode()))
     assert isinstance(result, WriteRejection)
-    assert (result.reason, result.target) == ("load_balancer_not_attached_to_network", None)
+    assert (name_code(result), result.target) == ("load_balancer_not_attached_to_network", None)
 
 
 async def test_a_creation_that_is_rejected_for_another_reason_is_sent_once(client: Client):

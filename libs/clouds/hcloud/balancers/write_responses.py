@@ -5,7 +5,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from libs.clouds.balancers import RejectionKind, WriteRejection, WriteSuccess
-from libs.clouds.error_responses import explain_error, explain_malformed, read_number
+from libs.clouds.error_responses import explain_error, explain_malformed, read_number, shorten_message
 from libs.clouds.hcloud.balancers.documents import Action, Resource
 from libs.clouds.hcloud.responses import read_error_code
 from libs.clouds.http_reader import HttpResponse
@@ -108,6 +108,14 @@ class _DetailsBody(msgspec.Struct, frozen=True):
     error: _ErrorWithDetails
 
 
+class _ErrorWithMessage(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _MessageBody(msgspec.Struct, frozen=True):
+    error: _ErrorWithMessage
+
+
 def read_write(response: HttpResponse, result: type[ResultT]) -> ResultT | ApiRejection | Unanswered:
     """Return the document, the rejection, or why the outcome is unknown."""
     if response.status in {200, 201}:
@@ -133,19 +141,28 @@ def _read_rejection(response: HttpResponse) -> ApiRejection | Unanswered:
     code = read_error_code(response)
     if not code or code in _FAILURES or not 400 <= response.status < 500:
         return explain_error(response, code or "without an error of the Hetzner Cloud API")
-    names = ", ".join(_read_names(response))
+    names, message = ", ".join(_read_names(response)), shorten_message(_read_message(response))
+    named = f"{code} ({names})" if names else code
     return ApiRejection(
         code=code,
         kind=_KINDS.get(code, "invalid"),
-        reason=f"{code} ({names})" if names else code,
+        reason=f"{named}: {message}" if message else named,
         retry_after_seconds=read_number(response, "Retry-After"),
     )
 
 
 def _read_names(response: HttpResponse) -> list[str]:
-    """Return the fields or limits that the error names; their messages may repeat what was sent."""
+    """Return the fields or limits that the error names."""
     try:
         details = msgspec.json.decode(response.body, type=_DetailsBody).error.details
     except JSON_ERRORS:
         return []
     return [each.name for each in (*details.fields, *details.limits)]
+
+
+def _read_message(response: HttpResponse) -> str:
+    """Return the cloud's own words: many causes have the code "invalid_input", and no field."""
+    try:
+        return msgspec.json.decode(response.body, type=_MessageBody).error.message
+    except JSON_ERRORS:
+        return ""

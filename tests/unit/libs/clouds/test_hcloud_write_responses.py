@@ -75,7 +75,7 @@ def test_everything_else_leaves_the_outcome_unknown(status: int, body: bytes):
 def test_an_error_of_the_api_is_a_rejection(status: int, code: str, kind: str):
     answer = read_write(respond(status, an_error(code)), StartedAction)
     assert isinstance(answer, ApiRejection)
-    assert (answer.kind, answer.code, answer.reason) == (kind, code, code)
+    assert (answer.kind, answer.code, answer.reason) == (kind, code, f"{code}: secret")
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,20 @@ def test_only_known_codes_are_of_one_target(code: str, is_of_a_target: bool, may
     assert (answer.is_of_a_target, answer.may_create_without_targets) == (is_of_a_target, may_create)
 
 
-def test_a_rejection_names_fields_and_limits_but_no_message():
-    fields = [{"name": "services[0].http", "messages": ["secret"]}, {"name": "<secret>", "messages": []}]
-    answer = read_write(respond(422, an_error("invalid_input", {"fields": fields[:1]})), StartedAction)
+def reject(code: str, details: object = None, message: str = "cloud target was not found") -> str:
+    body = {"error": {"code": code, "message": message, "details": details}}
+    answer = read_write(respond(422, msgspec.json.encode(body)), StartedAction)
     assert isinstance(answer, ApiRejection)
-    assert answer.reason == "invalid_input (services[0].http)"
-    answer = read_write(respond(422, an_error("invalid_input", {"fields": fields})), StartedAction)
-    assert isinstance(answer, ApiRejection)
-    assert answer.reason == "invalid_input"
+    return answer.reason
+
+
+def test_a_rejection_has_the_code_the_fields_and_the_words_of_the_api():
+    fields = [{"name": "services[0].http", "messages": []}, {"name": "<script>", "messages": []}]
+    assert reject("invalid_input") == "invalid_input: cloud target was not found"
+    assert reject("invalid_input", {"fields": fields[:1]}, "no") == "invalid_input (services[0].http): no"
+    assert reject("invalid_input", {"fields": fields}, "no") == "invalid_input: no"
+    assert reject("invalid_input", message="") == "invalid_input"
+    assert reject("invalid_input", message="a\nb\x1b" + "c" * 300) == f"invalid_input: a b {'c' * 196}…"
 
 
 def test_a_requested_pause_has_its_seconds():
