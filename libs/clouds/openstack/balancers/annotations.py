@@ -154,7 +154,17 @@ _NAMES: Final = {PREFIX + field.replace("_", "-"): field for field in ROWS if fi
 _KEYS: Final = {row.key: field for field, row in ROWS.items() if row.key}
 CONFIG_KEYS: Final = frozenset(_KEYS)
 # Keys that say how the cloud's own controller works. None of them changes what a Service gets here.
-_WITHOUT_EFFECT: Final = frozenset({"cascade-delete", "enabled", "max-shared-lb", "use-octavia"})
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "cascade-delete",
+        "container-store",
+        "enabled",
+        "ingress-hostname-suffix",
+        "lb-version",
+        "max-shared-lb",
+        "use-octavia",
+    }
+)
 _ONLY_FALSE: Final = frozenset({"enable-ingress-hostname", "manage-security-groups"})
 CLASS: Final = PREFIX + "class"
 _MOVED: Final = {
@@ -181,11 +191,14 @@ def parse_annotations(
     invalid += [InvalidField(field=name, reason=_MOVED[name]) for name in texts.keys() & _MOVED.keys()]
     texts = {name: text for name, text in texts.items() if name not in _MOVED}
     values, worse = parse_values(texts, _NAMES, ROWS)
-    unread = [names.get(each.field) for each in bad if names.get(each.field) not in values]
+    if defaults.get("internal") and values.get("internal") is False:  # the operator's word, not a default
+        del values["internal"]
+        worse.append(invalid_annotation("internal", f"{SECTION}internal-lb allows no public load balancer"))
+    unread = [field for each in bad if (field := names.get(each.field)) not in values or field == "internal"]
     unread += [_NAMES.get(each.field) for each in worse]
     if not is_complete or any(each.field == CLASS for each in invalid):
-        # Its keys may say that the Service is internal: the defaults would make it public.
-        unread += _KEYS.values() - values.keys()
+        # Its keys may say that the Service is internal: the defaults or an annotation would make it public.
+        unread += (_KEYS.values() - values.keys()) | {"internal"}
     unreadable = frozenset(field for field in unread if field)
     return ParsedAnnotations(
         values=Annotations(**(defaults | values)),

@@ -86,7 +86,8 @@ def test_an_invalid_value_freezes_its_own_part_only():
 def test_the_file_has_defaults_a_class_wins_over_them_and_an_annotation_over_both():
     sections = read_balancer_sections(
         "[Global]\nauth-url = https://keystone\n[LoadBalancer]\nlb-method=SOURCE_IP\nmonitor-delay = 10s\n"
-        "create-monitor\nuse-octavia = true\nmanage-security-groups = false\n"
+        "create-monitor\nuse-octavia = true\nmanage-security-groups = false\nlb-version = v2\n"
+        "container-store = barbican\ningress-hostname-suffix = nip.io\n"
         '[LoadBalancerClass "edge"]\nmonitor-delay = 20\n[LoadBalancerClass "core"]\nmonitor-delay = 30\n'
     )
     plain = parse_annotations({}, sections)
@@ -98,6 +99,22 @@ def test_the_file_has_defaults_a_class_wins_over_them_and_an_annotation_over_bot
     assert annotated.values.health_monitor_delay == 4
     [unknown] = parse_annotations({PREFIX + "class": "other"}, sections).invalid
     assert unknown.reason == 'cloud.conf has no class "other"; it has core, edge'
+
+
+def test_no_annotation_makes_a_load_balancer_public_where_the_file_allows_internal_ones_only():
+    sections = read_balancer_sections("[LoadBalancer]\ninternal-lb = true\n")
+    parsed = parse_annotations({INTERNAL: "false"}, sections)
+    assert parsed.values.internal
+    [invalid] = parsed.invalid
+    assert str(invalid) == f"{INTERNAL}: cloud.conf [LoadBalancer] internal-lb allows no public load balancer"
+    assert parsed.frozen == {"floating_ip", "status"}
+    assert parse_annotations({INTERNAL: "true"}, sections).invalid == ()
+    assert parse_annotations({INTERNAL: "false"}, {}).invalid == ()
+    for unreadable in (
+        parse_annotations({INTERNAL: "false"}, {}, is_complete=False),
+        parse_annotations({INTERNAL: "false"}, {"": {"internal-lb": "yes"}}),
+    ):
+        assert {"floating_ip", "status"} <= unreadable.frozen
 
 
 @pytest.mark.parametrize(
