@@ -54,6 +54,7 @@ _SETTLE_SECONDS: Final = 0.2  # after a change of Nodes: those that join togethe
 # As k8s.io/cloud-provider.
 _FIRST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+_LONGEST_BUSY_SECONDS: Final = 20.0  # another change of the network takes seconds
 _COMPONENT: Final = "route_controller"  # as in k8s.io/cloud-provider
 _NEARLY_FULL: Final = 0.8  # of a network's limit
 # Rejections that another route would get, too.
@@ -333,16 +334,17 @@ class RouteController:
             self._rejected_creates = 0
         elif kind == "create" and outcome in _OF_ALL_ROUTES and not (exists and outcome == "limit"):
             self._rejected_creates += 1
-            pause = self._build_pause(self._rejected_creates, retry_seconds, reason)
+            longest = _LONGEST_BUSY_SECONDS if outcome == "busy" else _LONGEST_PAUSE_SECONDS
+            pause = self._build_pause(self._rejected_creates, retry_seconds, reason, longest)
             self._create_pause = msgspec.structs.replace(pause, is_limit=outcome == "limit")
         else:
             failures = self._failures[route] = self._failures.get(route, 0) + 1
             self._pauses[route] = self._build_pause(failures, retry_seconds, reason)
 
-    def _build_pause(self, failures: int, retry_seconds: float, reason: str) -> RoutePause:
-        seconds = backoff_seconds(
-            failures, self.jitter(), first=_FIRST_PAUSE_SECONDS, cap=_LONGEST_PAUSE_SECONDS
-        )
+    def _build_pause(
+        self, failures: int, retry_seconds: float, reason: str, longest: float = _LONGEST_PAUSE_SECONDS
+    ) -> RoutePause:
+        seconds = backoff_seconds(failures, self.jitter(), first=_FIRST_PAUSE_SECONDS, cap=longest)
         return RoutePause(until=self.now() + timedelta(seconds=max(seconds, retry_seconds)), reason=reason)
 
     async def _set_condition(self, node: Node, condition: NodeCondition) -> None:
