@@ -291,6 +291,6 @@ LEFT_OUT_TEXTS: Final[Mapping[str, str]] = {
     "excluded": "has the label node.kubernetes.io/exclude-from-external-load-balancers",
     "foreign_cloud": "no server of this cloud, by its providerID",
     "no_provider_id": "has no providerID yet",
-    "no_address": "has no IPv4 address",
+    "no_address": "has no IPv4 address that the load balancer reaches",
     "not_selected": "not selected by the annotation node-selector",
 }

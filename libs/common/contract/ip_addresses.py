@@ -127,7 +127,7 @@ def _node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
         if ip is None or "%" in text:
             zone = ": it has a zone" if "%" in text else ""
             return InvalidNodeIP(f"{_shown(text.strip())} is not an IP address{zone}")
-        why = _why_unreachable(ip)
+        why = explain_unreachable(ip)
         if why:
             return InvalidNodeIP(
                 f"{_shown(text.strip())} is not a unicast address that others can reach: {why}"
@@ -147,7 +147,8 @@ def pick_one_per_family(ips: tuple[IP, ...], *, prefer_ipv6: bool) -> tuple[IP, 
     return tuple(ip for ip in firsts if ip is not None)
 
 
-def _why_unreachable(ip: IP) -> str:
+def explain_unreachable(ip: IP) -> str:
+    """Return why no other machine can reach the address; "" if one may."""
     # 240.0.0.0/4 with the broadcast; IPv6 blocks that embed IPv4 (compatible, NAT64) or are unassigned
     kinds = {
         "the unspecified address": ip.is_unspecified,

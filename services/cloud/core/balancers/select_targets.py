@@ -9,6 +9,7 @@ import msgspec
 from libs.clouds.balancers import ADDRESS_TYPES, Target
 from libs.common.cloud_config.model import NodeSelectorTerm
 from libs.common.cloud_config.selectors import match_selector
+from libs.common.contract.ip_addresses import explain_unreachable
 from libs.common.contract.node import Node
 from libs.common.go_values import parse_bool
 
@@ -152,12 +153,13 @@ def _list_addresses(node: Node, rules: TargetRules, types: tuple[str, ...]) -> l
 
 
 def _is_usable(text: str, rules: TargetRules) -> bool:
-    """A kubelet may write any text."""
+    """A kubelet may write any text. Octavia rejects all targets of a pool for one link-local address."""
     try:
         address = ip_address(text)
     except ValueError:
         return False
-    return isinstance(address, IPv4Address) or not rules.needs_ipv4
+    has_family = isinstance(address, IPv4Address) or not rules.needs_ipv4
+    return has_family and not explain_unreachable(address)
 
 
 def _is_selected(node: Node, selector: tuple[NodeSelectorTerm, ...]) -> bool:

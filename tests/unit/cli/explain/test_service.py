@@ -129,7 +129,7 @@ def test_annotations_are_read_as_the_cloud_of_the_account_reads_them(
 @pytest.mark.parametrize(
     ("provider", "provider_id", "left_out"),
     [
-        ("hcloud", "hcloud://7", "has no IPv4 address"),
+        ("hcloud", "hcloud://7", "has no IPv4 address that the load balancer reaches"),
         ("hcloud", "hcloud://bm-7", "no server of this cloud, by its providerID"),
         ("hcloud", "hrobot://7", "no server of this cloud, by its providerID"),
         ("thalassa", "thalassacloud://vm-7", ""),

@@ -88,6 +88,16 @@ def test_a_cloud_that_knows_targets_by_address_gets_that_of_each_instance():
     assert [each.reason for each in selection.left_out] == ["no_address", "foreign_cloud"]
 
 
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"]
+)
+def test_an_address_that_no_balancer_reaches_makes_no_target(address: str):
+    node = make_target_node(addresses=(NodeAddress(type="InternalIP", address=address),))
+    selection = select(node, rules=replace(RULES, uses_addresses=True))
+    assert selection.targets == set()
+    assert [each.reason for each in selection.left_out] == ["no_address"]
+
+
 @pytest.mark.parametrize("case", [*EXCLUDED, *UNREACHABLE])
 def test_a_node_that_is_no_target_is_left_out_with_the_reason(case: str):
     selection = select((EXCLUDED | UNREACHABLE)[case])
