@@ -14,6 +14,9 @@ ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP")
 # A warning of clouds that cannot keep a client at its Node.
 AFFINITY_IGNORED: Final = "sessionAffinity ClientIP is ignored: the load balancer selects a Node by itself"
 
+# A change that runs for longer is reported on the Service. Virtual machines are built in five minutes.
+BUSY_SECONDS: Final = 900.0
+
 # ---- the desired state, in plain data: adapters import neither Kubernetes' types nor messages
 
 
@@ -86,6 +89,7 @@ class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True
     # A change of no balancer, which the desired one needs first: a free object with a unique name, which a
     # repeated request cannot create twice, and which stays.
     needed: Hashable | None = None
+    busy_seconds: float = BUSY_SECONDS
     # Whether an address that can outlive its balancer stays, free for another use.
     keeps_address: bool = False
 

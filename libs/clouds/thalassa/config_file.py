@@ -34,6 +34,7 @@ class ThalassaConfig(msgspec.Struct, frozen=True, rename="camel"):
     # For load balancers. A form that is none of theirs must not stop the queries of instances.
     default_subnet: object = None  # an identity or a slug; None = the first of the VPC
     additional_labels: object = None  # of all that is created
+    load_balancer: object = None  # times of a creation
     cloud_credentials: CloudCredentials = CloudCredentials()
 
     @property

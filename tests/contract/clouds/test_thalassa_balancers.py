@@ -32,6 +32,7 @@ from libs.clouds.thalassa.thalassa_api import ThalassaApi
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.http_faults import Answer
+from tests.clocks import run_virtually
 from tests.contract.clouds.accounts import SECRET, ThalassaAccount, open_thalassa
 
 OWNER = Owner(
@@ -479,6 +480,20 @@ async def test_a_creation_that_takes_longer_than_the_deadline_is_busy(
     assert found.is_busy
     assert client.ours.build_ingress(await client.desire(), found) is None
     await client.close()
+
+
+@pytest.mark.parametrize(("keys", "reads"), [("{}", 8), ("{creationPollInterval: 1}", 29)])
+def test_a_creation_is_polled_at_the_interval_of_the_config_file(tmp_path: Path, keys: str, reads: int):
+    async def count_reads() -> int:
+        async with open_thalassa() as account:
+            client = Client(account, tmp_path, write_deadline_seconds=30, first_poll_seconds=1)
+            client.file.write_text(f"{client.file.read_text()}\nloadBalancer: {keys}")
+            client.sim.build_seconds = 3600
+            path = f"/v1/loadbalancers/{await client.create()}"
+            await client.close()
+            return sum(each.path == path for each in client.server.requests)
+
+    assert run_virtually(count_reads(), has_servers=True) == reads
 
 
 async def test_a_balancer_of_state_deleted_is_gone(client: Client):

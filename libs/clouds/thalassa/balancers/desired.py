@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -27,12 +27,23 @@ _RANGES: Final = "spec.loadBalancerSourceRanges"
 Invalid = Iterator[tuple[str, InvalidField]]  # each with the part that plans do not change, "" without one
 
 
+_Seconds = Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+
+
+class CreationTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`loadBalancer` of the file, with the defaults of the cloud's own controller; in seconds."""
+
+    creation_poll_interval: _Seconds = 5
+    creation_poll_timeout: _Seconds = 300  # the Service is told of a longer creation, which goes on
+
+
 class FileDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """VPC, subnet and labels of load balancers, from the config file and the account."""
 
     vpc: str = ""
     default_subnet: str = ""
     labels: tuple[tuple[str, str], ...] = ()  # of all objects that are created
+    creation: CreationTimes = CreationTimes()
     problem: str = ""  # why a part of the file cannot be read
 
 
@@ -41,13 +52,16 @@ def read_file_defaults(config: ThalassaConfig, vpc: str, default_subnet: str) ->
     try:
         subnet = msgspec.convert(config.default_subnet or "", str)
         labels = msgspec.convert(config.additional_labels or {}, dict[str, str])
+        creation = msgspec.convert(config.load_balancer or {}, CreationTimes)
     except msgspec.ValidationError:
         return FileDefaults(
-            vpc=vpc, problem="defaultSubnet has to be a text, additionalLabels a map of texts"
+            vpc=vpc,
+            problem="defaultSubnet has to be a text, additionalLabels a map of texts, "
+            "loadBalancer.creationPollInterval and creationPollTimeout whole seconds up to a day",
         )
     # labels by which an object is recognized are not the user's
     own = tuple(sorted(remove_labels(labels, NATIVE).items()))
-    return FileDefaults(vpc=vpc, default_subnet=default_subnet or subnet, labels=own)
+    return FileDefaults(vpc=vpc, default_subnet=default_subnet or subnet, labels=own, creation=creation)
 
 
 class DesiredGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +124,12 @@ def read_request(request: BalancerRequest, defaults: FileDefaults) -> ParsedRequ
         may_open_ports=not invalid,
     )
     warnings = (AFFINITY_IGNORED,) if request.keeps_clients else ()
-    return ParsedRequest(desired=desired, invalid=tuple(invalid), warnings=warnings)
+    return ParsedRequest(
+        desired=desired,
+        invalid=tuple(invalid),
+        warnings=warnings,
+        busy_seconds=defaults.creation.creation_poll_timeout,
+    )
 
 
 def set_subnet(

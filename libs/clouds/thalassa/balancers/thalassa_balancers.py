@@ -282,7 +282,10 @@ class ThalassaBalancers:
         if not isinstance(created, str):
             return explain_failed_write(created)
         await self._wait_until(
-            lambda found: isinstance(found, LoadBalancer) and found.status == "ready", created, deadline
+            lambda found: isinstance(found, LoadBalancer) and found.status == "ready",
+            created,
+            deadline,
+            max_seconds=desired.defaults.creation.creation_poll_interval,
         )
         return WriteSuccess(balancer_id=created)
 
@@ -333,14 +336,19 @@ class ThalassaBalancers:
             self._activity += 1
 
     async def _wait_until(
-        self, is_done: Callable[[LoadBalancer | NotFound | Unanswered], bool], identity: str, deadline: float
+        self,
+        is_done: Callable[[LoadBalancer | NotFound | Unanswered], bool],
+        identity: str,
+        deadline: float,
+        *,
+        max_seconds: float = _MAX_POLL_SECONDS,
     ) -> bool:
         """Poll the balancer; return False if it is not done by the deadline."""
         answers = poll(
             lambda: self._api.get_item(BALANCERS, identity, LoadBalancer),
             deadline=deadline,
             first_seconds=self._first_poll_seconds,
-            max_seconds=_MAX_POLL_SECONDS,
+            max_seconds=max_seconds,
         )
         async for answer in answers:
             found = answer

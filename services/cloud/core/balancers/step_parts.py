@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from libs.clouds.balancers import Balancer, Ingress
+from libs.clouds.balancers import BUSY_SECONDS, Balancer, Ingress
 from libs.clouds.instances import Unanswered
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import CLASS_FINALIZER, KEEP_ANNOTATION
@@ -34,7 +34,6 @@ from services.cloud.core.balancers.balancer_view import Pause
 
 _WRITE_AGE: Final = timedelta(seconds=10)  # of the look at a balancer before it is written
 _BUSY_RETRY: Final = timedelta(seconds=10)
-_STUCK_AFTER: Final = timedelta(minutes=15)  # a load balancer in virtual machines is built in five
 _LEASE_RETRY: Final = timedelta(seconds=2)
 FOREIGN_ADDRESSES: Final = "the status has addresses of another controller"
 
@@ -62,7 +61,8 @@ def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnySte
 
 def is_stuck(view: View, found: Balancer) -> bool:
     """Whether a change of the balancer runs for longer than clouds need."""
-    return found.busy_since is not None and view.now - found.busy_since >= _STUCK_AFTER
+    seconds = BUSY_SECONDS if isinstance(view.parsed, Unanswered) else view.parsed.busy_seconds
+    return found.busy_since is not None and view.now - found.busy_since >= timedelta(seconds=seconds)
 
 
 def wait_while_busy(view: View, found: Balancer) -> Wait:

@@ -9,6 +9,7 @@ import pytest
 from libs.clouds.balancers import BalancerRequest, ParsedRequest, Port
 from libs.clouds.thalassa.balancers.annotations import PREFIX, ROWS, parse_annotations
 from libs.clouds.thalassa.balancers.desired import (
+    CreationTimes,
     DesiredBalancer,
     FileDefaults,
     read_file_defaults,
@@ -210,6 +211,12 @@ def test_the_name_is_not_the_one_by_which_the_native_controller_takes_over():
 
 def test_the_file_of_the_native_controller_names_vpc_subnet_and_labels():
     file = CONFIG + "defaultSubnet: nodes\nadditionalLabels: {cost: web}\nloadBalancer: {enabled: true}\n"
+    times = CreationTimes(creation_poll_interval=7, creation_poll_timeout=60)
+    keys = "{enabled: true, creationPollInterval: 7, creationPollTimeout: 60}"
+    slow = read_config(file.replace("{enabled: true}", keys), endpoint="e")
+    assert isinstance(slow, ThalassaConfig)
+    found = read_file_defaults(slow, "vpc-1", "")
+    assert (found.creation, read(defaults=found).busy_seconds) == (times, 60)
     config = read_config(file, endpoint="e")
     assert isinstance(config, ThalassaConfig)
     defaults = read_file_defaults(config, config.vpc_identity, "")
@@ -218,7 +225,15 @@ def test_the_file_of_the_native_controller_names_vpc_subnet_and_labels():
 
 
 @pytest.mark.parametrize(
-    "line", ["defaultSubnet: [a]", "additionalLabels: {cost: 1}", "additionalLabels: web"]
+    "line",
+    [
+        "defaultSubnet: [a]",
+        "additionalLabels: {cost: 1}",
+        "additionalLabels: web",
+        "loadBalancer: {creationPollInterval: 0}",
+        "loadBalancer: {creationPollTimeout: 5m}",
+        "loadBalancer: [a]",
+    ],
 )
 def test_a_line_that_is_no_subnet_or_label_blocks_load_balancers_and_no_queries(line: str):
     config = read_config(CONFIG + line, endpoint="e")

@@ -1041,6 +1041,15 @@ def test_a_balancer_that_stays_busy_is_reported_after_a_quarter_of_an_hour(detai
     assert wait_reason(plan_step(ending)) == Busy("1", at(-900))
 
 
+def test_a_cloud_may_set_the_time_after_which_a_busy_balancer_is_reported():
+    busy = make_balancer(is_busy=True, busy_since=at(-300), details="v2")
+    parsed = ParsedRequest(desired="v1", busy_seconds=300)
+    service, found = ENDINGS["deleted"], make_lookup("1", busy)
+    for changes, since in (({}, None), ({"parsed": parsed}, at(-300)), ({"parsed": SILENCE}, None)):
+        view = make_view(service, found, listing=make_listing(busy), **changes)
+        assert wait_reason(plan_step(view)) == Busy("1", since)
+
+
 # ---- a balancer that the cloud fails to build
 
 BUILDING = replace(RECORDED, is_building=True)
