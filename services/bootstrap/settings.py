@@ -169,6 +169,11 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
             for name in self.cloud_accounts
             if not is_account_name(name)
         ]
+        found += [
+            f"--tls-names: {name!r} is not ASCII: write it in the form xn--..."
+            for name in self.tls_names
+            if not name.isascii()
+        ]
         if not _is_address(self.listen_address):
             found.append(f'--listen-address: "{self.listen_address}" is not an IP address')
         return tuple(found)

@@ -118,9 +118,9 @@ def test_what_the_chart_says_is_understood():
 
 def test_every_mistake_is_reported_at_once():
     with pytest.raises(SettingsError) as mistakes:
-        settings("--replicas=2", "--listen-address=nats", "--store-bytes=1")
+        settings("--replicas=2", "--listen-address=nats", "--store-bytes=1", "--tls-names=nats,büro")
     assert [line.partition(":")[0] for line in str(mistakes.value).splitlines()] == [
-        "--store-bytes", "--replicas=2", "--listen-address"
+        "--store-bytes", "--replicas=2", "--tls-names", "--listen-address"
     ]  # fmt: skip
 
 
