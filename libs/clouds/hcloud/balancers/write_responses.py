@@ -35,8 +35,10 @@ _TARGET_ERRORS: Final = frozenset(
     {
         "cloud_resource_ip_not_allowed",
         "invalid_input",  # "cloud target was not found": a server that is deleted, or another project's
+        "ip_not_in_vswitch_subnet",
         "ip_not_owned",
         "missing_ipv4",
+        "network_has_no_vswitch_subnet",
         "not_found",
         "resolve_cloud_private_targets_error",  # formerly server_not_attached_to_network
         "resolve_cloud_public_targets_error",  # formerly missing_ipv4
@@ -45,7 +47,10 @@ _TARGET_ERRORS: Final = frozenset(
     }
 )
 # Of a create: the balancer may be possible without targets. An invalid input may also be another field.
-_CREATION_ERRORS: Final = _TARGET_ERRORS | {"load_balancer_not_attached_to_network"}
+_CREATION_ERRORS: Final = _TARGET_ERRORS | {
+    "load_balancer_not_attached_to_network",
+    "load_balancer_public_interface_disabled",  # of a dedicated server by its public address
+}
 
 ResultT = TypeVar("ResultT", bound=msgspec.Struct)
 
