@@ -9,11 +9,11 @@ import msgspec
 from libs.common.bus.protocol import BusError
 from libs.common.contract.services import CONSOLE
 from libs.common.contract.subjects import ALL_SUBJECTS
-from libs.common.login.session_keeper import SessionKeeper
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
 from libs.common.service.serving_certificate import ServingCertificate
 from services.console.core.console_state import ConsoleState
 from services.console.follower import ConsoleFollower
+from services.console.login.session_keeper import SessionKeeper
 from services.console.settings import ConsoleSettings
 from services.console.web_server import Exposure, WebServer
 

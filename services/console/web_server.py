@@ -13,17 +13,17 @@ from aiohttp import web
 from libs.common.bus.protocol import BusError, UnreadablePayload
 from libs.common.contract.events import Event
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_publishable_name
-from libs.common.login.guarded_pages import GuardedPages
-from libs.common.login.login_pages import FORM_BYTES, LoginPages
-from libs.common.login.request_guard import RESPONSE_HEADERS
-from libs.common.login.session_keeper import LoginRefusal, SessionKeeper
-from libs.common.login.sessions import LIFETIME_SECONDS
 from libs.common.service.listener import Limits
 from libs.common.service.service import Dependencies
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.service.web_listener import WebListener
 from services.console.core.console_state import ConsoleState, Frame
 from services.console.follower import ConsoleFollower
+from services.console.login.guarded_pages import GuardedPages
+from services.console.login.login_pages import FORM_BYTES, LoginPages
+from services.console.login.request_guard import RESPONSE_HEADERS
+from services.console.login.session_keeper import LoginRefusal, SessionKeeper
+from services.console.login.sessions import LIFETIME_SECONDS
 from services.console.settings import ConsoleSettings
 
 log = logging.getLogger(__name__)

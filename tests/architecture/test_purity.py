@@ -13,7 +13,6 @@ SHELL = (
     r"libs\.common\.(client_tls|requests_session)",
     r"libs\.common\.kube\.(access_reviews|api|credentials|keepalive_socket|kubeconfig|kubeconfig_library|load_kube_config|plugin_guard|pod_exec)",
     r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport|version_check)",
-    r"libs\.common\.login\.(guarded_pages|login_pages|session_keeper)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|bounded_protocol|calls|channel|cluster_name|connection|credentials)",
@@ -36,6 +35,7 @@ SHELL = (
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
     r"services\.(cloud|console|csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
+    r"services\.console\.login\.(guarded_pages|login_pages|session_keeper)",
     r"services\.metadata\.machines\.\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls
@@ -109,8 +109,8 @@ OPENSTACK_SERVICES = r"libs\.testbed\.clouds\.openstack_services\.serve_\w+"
 ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
     "nkeys": r"libs\.common\.bus\.nats\.nats_access",
-    "aiohttp": r"libs\.common\.(kube\.\w+|service\.(health|web_listener)|login\.\w+_pages)"  # servers
-    r"|libs\.clouds\.http_reader|services\.console\.web_server"
+    "aiohttp": r"libs\.common\.(kube\.\w+|service\.(health|web_listener))"  # servers
+    r"|libs\.clouds\.http_reader|services\.console\.(web_server|login\.\w+_pages)"
     r"|libs\.testbed\..+",
     "kubernetes_asyncio": r"libs\.common\.kube\.kubeconfig_library",
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"

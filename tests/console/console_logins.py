@@ -11,7 +11,6 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.services import CONSOLE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.login.sessions import CHECK_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.pki import CertificateAuthority
@@ -19,6 +18,7 @@ from libs.testbed.service_account_tokens import ServiceAccountTokens
 from libs.testbed.service_permissions import RBAC, get_account_user_name, get_user_name
 from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.server import SimApiServer
+from services.console.login.sessions import CHECK_SECONDS
 from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock
 from tests.console.console_actors import ConsoleClient, run_console

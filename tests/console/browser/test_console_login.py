@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from libs.common.login.sessions import CHECK_SECONDS
 from libs.testbed.browser import Browser, Page
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
+from services.console.login.sessions import CHECK_SECONDS
 from tests.console.browser.axe import find_serious_violations
 from tests.console.console_logins import ExposedConsole, Viewer, open_viewer, run_exposed_console
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
-from libs.common.login.sessions import CHECK_SECONDS, LIFETIME_SECONDS, UNCHECKED_SECONDS
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
+from services.console.login.sessions import CHECK_SECONDS, LIFETIME_SECONDS, UNCHECKED_SECONDS
 from tests.bus_actors import wait_until
 from tests.console.console_logins import (
     HOST,

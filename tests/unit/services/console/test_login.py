@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.login.attempt_limiter import AttemptLimiter, AttemptRate
-from libs.common.login.sessions import (
+from services.console.login.attempt_limiter import AttemptLimiter, AttemptRate
+from services.console.login.sessions import (
     CHECK_SECONDS,
     LIFETIME_SECONDS,
     MAX_SESSIONS,

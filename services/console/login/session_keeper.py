@@ -11,8 +11,8 @@ import msgspec
 from libs.common.kube.access_reviews import review_access, review_token
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
-from libs.common.login.attempt_limiter import AttemptLimiter, AttemptRate
-from libs.common.login.sessions import Session, SessionTable
+from services.console.login.attempt_limiter import AttemptLimiter, AttemptRate
+from services.console.login.sessions import Session, SessionTable
 
 log = logging.getLogger(__name__)
 

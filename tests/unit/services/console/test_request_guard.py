@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.common.login.request_guard import RequestHead, explain_refusal
+from services.console.login.request_guard import RequestHead, explain_refusal
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Final
 
 from aiohttp import web
 
-from libs.common.login.login_pages import LoginPages, redirect
-from libs.common.login.request_guard import RESPONSE_HEADERS, RequestHead, explain_refusal
-from libs.common.login.session_keeper import LoginRefusal
+from services.console.login.login_pages import LoginPages, redirect
+from services.console.login.request_guard import RESPONSE_HEADERS, RequestHead, explain_refusal
+from services.console.login.session_keeper import LoginRefusal
 
 _PUBLIC: Final = ("/login", "/logout", "/app.css", "/icon.svg")  # need no session
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from libs.common.login.session_keeper import LoginRefusal, SessionKeeper
+from services.console.login.session_keeper import LoginRefusal, SessionKeeper
 
 FORM_BYTES: Final = 32 * 2**10  # a token is far smaller
 _FORM_SECONDS: Final = 5.0  # for its whole body
