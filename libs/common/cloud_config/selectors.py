@@ -1,7 +1,7 @@
 """Evaluates selectors and their patterns (RE2), with the reason in words. Edge cases follow the reference."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelector
 
 _MOST_CHARACTERS: Final = 10_000
 _MOST_MEMORY: Final = 2 << 20  # bytes per pattern, program and cache
-PATTERN_CACHE_SIZE: Final = 128  # compiled patterns; a file with more of them compiles again for each machine
+_PATTERN_CACHE_SIZE: Final = 128  # compiled patterns; with more of them, each machine causes compilations
 # For all patterns of a file: RE2 needs 0.35 s to compile a million.
 _MOST_INSTRUCTIONS: Final = 2_000_000
 _TOO_LARGE: Final = "pattern too large"  # RE2's message
@@ -70,7 +70,7 @@ def count_instructions(pattern: str) -> int:
     return int(_compiled(pattern).programsize)
 
 
-@lru_cache(maxsize=PATTERN_CACHE_SIZE)
+@lru_cache(maxsize=_PATTERN_CACHE_SIZE)
 def _compiled(pattern: str) -> Any:
     import re2  # noqa: PLC0415 - as above
 
@@ -84,6 +84,9 @@ def _compiled(pattern: str) -> Any:
 
 _GO_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _SHOWN: Final = 64
+
+# Receives each requirement before it is evaluated, with the text of its key; None: it has none.
+RequirementHook = Callable[[NodeSelectorRequirement, str | None], None]
 
 
 class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,17 +102,18 @@ def match_selector(
     *,
     subject_name: str = "the machine",
     not_in_matches_absent: bool = False,
+    on_requirement: RequirementHook = lambda requirement, text: None,
 ) -> MatchResult:
     """Evaluate a selector by machine facts (`FactValues.texts`) or a Node. One matching term is enough.
 
     `not_in_matches_absent`: an absent key meets NotIn. Kubernetes evaluates labels so; the reference does
-    not evaluate machine facts so.
+    not evaluate machine facts so. An exception of `on_requirement` ends the evaluation.
     """
     if not selector:
         return MatchResult(is_match=True, reason="it has no nodeSelector: every machine matches")
     missed = []
     for number, term in enumerate(selector):
-        judged = _judge_term(term, fields, subject_name, not_in_matches_absent)
+        judged = _judge_term(term, fields, subject_name, not_in_matches_absent, on_requirement)
         if judged.is_match:
             return judged
         missed.append(f"nodeSelector[{number}]: {judged.reason}" if len(selector) > 1 else judged.reason)
@@ -123,12 +127,17 @@ def parse_go_integer(text: str) -> int | None:
 
 
 def _judge_term(
-    term: NodeSelectorTerm, fields: Mapping[str, str], whose: str, absent_differs: bool
+    term: NodeSelectorTerm,
+    fields: Mapping[str, str],
+    whose: str,
+    absent_differs: bool,
+    on_requirement: RequirementHook,
 ) -> MatchResult:
     if not term.requirements:
         return MatchResult(is_match=False, reason="empty matchExpressions match nothing")
     met = []
     for requirement in term.requirements:
+        on_requirement(requirement, fields.get(requirement.key))
         judged = _judge(requirement, fields, whose, absent_differs)
         if not judged.is_match:
             return judged

@@ -89,8 +89,10 @@ class _RuleApplication:
         if self._exhausted_by is not None:
             return self._retain_all(rule, self._exhausted_by.reason)
         try:
-            self._budget.spend(rule.cost.steps_for(fields.texts))
-            match = match_selector(rule.selector, fields.texts)
+            self._budget.spend(1 + len(rule.selector))
+            match = match_selector(
+                rule.selector, fields.texts, on_requirement=self._budget.spend_on_requirement
+            )
             entries = tuple(self._apply_entry(rule, entry) for entry in rule.entries if match.is_match)
         except NodeBudgetExceeded as error:
             self._failures += 1

@@ -2,9 +2,11 @@
 
 from typing import Final
 
+from libs.common.cloud_config.model import NodeSelectorRequirement
+from libs.common.cloud_config.selectors import count_instructions
 from libs.common.contract.node import ANNOTATION_VALUE_LIMIT
 from libs.gotemplate import Budget, Record, Template, TemplateError, render
-from libs.gotemplate.bounds import MAX_STEPS
+from libs.gotemplate.bounds import MAX_STEPS, REGEX_INSTRUCTIONS_PER_STEP, REGEX_WORK_PER_STEP
 
 # Even one rule for each of 1000 machines is more than operators maintain by hand.
 MAX_RULES: Final = 1_000
@@ -18,6 +20,7 @@ MAX_ANNOTATION: Final = ANNOTATION_VALUE_LIMIT
 MAX_ANNOTATIONS: Final = 65_536
 # Characters of metadata that does not become a label.
 MAX_METADATA: Final = 1_024
+_VALUES_PER_STEP: Final = 16  # of In and NotIn
 
 
 class NodeBudgetExceeded(Exception):
@@ -38,6 +41,16 @@ class NodeBudget:
         self._left -= steps
         if self._left < 0:
             raise NodeBudgetExceeded
+
+    def spend_on_requirement(self, requirement: NodeSelectorRequirement, text: str | None) -> None:
+        """Subtract the steps of evaluating one requirement of a selector. Raises NodeBudgetExceeded.
+
+        A pattern counts as if it had to be compiled: a file may have more than are kept compiled.
+        """
+        self.spend(1 + len(requirement.values) // _VALUES_PER_STEP)
+        if requirement.operator == "Regexp" and text is not None:
+            size = count_instructions(requirement.values[0])
+            self.spend(size // REGEX_INSTRUCTIONS_PER_STEP + size * len(text) // REGEX_WORK_PER_STEP)
 
     def render(self, template: Template, data: Record, actions: list[tuple[int, int]] | None = None) -> str:
         """Render the template within this budget; `actions` as in `libs.gotemplate.render`.

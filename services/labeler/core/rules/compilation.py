@@ -13,7 +13,6 @@ from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelec
 from libs.gotemplate import Template, TemplateError, parse, record, render
 from services.labeler.core.rules.bounds import MAX_ENTRIES, MAX_RULES
 from services.labeler.core.rules.effects import PROVIDER_ID_KEY, EffectKind
-from services.labeler.core.rules.selector_cost import SelectorCost, compute_selector_costs
 
 _EFFECT: Final[Mapping[Kind, EffectKind]] = {
     "annotations": "annotation",
@@ -49,7 +48,6 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     index: int
     selector: tuple[NodeSelectorTerm, ...]
-    cost: SelectorCost
     queried_fields: tuple[str, ...]  # Go's names of the fields that it needs and not every poll requests
     supplied_fields: tuple[str, ...]  # those that it needs and a cloud account may supply
     entries: tuple[CompiledEntry, ...]  # in order of application
@@ -78,16 +76,13 @@ class RulesError(Exception):
 def compile_rules(config: CloudConfig) -> Rules:
     """Compile the rules of a file and parse their templates. Raises RulesError with every mistake.
 
-    A usual file takes some ms. A file with only costly patterns takes seconds, so call this in a thread.
+    A usual file takes some ms, a megabyte of templates a second: call this in a thread.
     """
     if mistake := _check_limits(config.rules):
         raise RulesError((mistake,))
     findings = Findings()
     parsed: dict[str, Template | str] = {}  # by source: many rules of a file contain the same templates
-    costs = compute_selector_costs(config.rules)
-    rules = tuple(
-        _compile_rule(rule, cost, parsed, findings) for rule, cost in zip(config.rules, costs, strict=True)
-    )
+    rules = tuple(_compile_rule(rule, parsed, findings) for rule in config.rules)
     if findings.mistakes:
         raise RulesError(findings.mistakes)
     return Rules(rules=rules, warnings=findings.warnings)
@@ -123,16 +118,13 @@ def _check_limits(rules: tuple[Rule, ...]) -> Finding | None:
     return None
 
 
-def _compile_rule(
-    rule: Rule, cost: SelectorCost, parsed: dict[str, Template | str], findings: Findings
-) -> CompiledRule:
+def _compile_rule(rule: Rule, parsed: dict[str, Template | str], findings: Findings) -> CompiledRule:
     compiled = (_compile_entry(rule, kind, entry, parsed, findings) for kind, entry in rule.entries())
     entries = tuple(entry for entry in compiled if entry is not None)
     return CompiledRule(
         title=rule.title,
         index=rule.index,
         selector=rule.selector,
-        cost=cost,
         queried_fields=tuple(field.name for field in list_queried_fields(rule)),
         supplied_fields=_list_supplied_fields(rule.selector, entries),
         entries=entries,

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.kubernetes_names import label_value_problem
+from libs.common.cloud_config.model import NodeSelectorRequirement
 from libs.common.contract.machine import MachineFacts
 from libs.gotemplate import TemplateError, parse, record
 from libs.gotemplate.bounds import MAX_STEPS
@@ -103,6 +104,12 @@ def test_more_patterns_than_are_kept_compiled_are_paid_for_for_each_machine():
 
     assert all(told.is_evaluated for told in applied(rules(100)).results)
     assert not all(told.is_evaluated for told in applied(rules(600)).results)
+
+
+def test_a_requirement_is_paid_for_by_the_number_of_its_values():
+    requirement = NodeSelectorRequirement(key="zone", operator="In", values=("a",) * 16 * MAX_NODE_STEPS)
+    with pytest.raises(NodeBudgetExceeded):
+        NodeBudget().spend_on_requirement(requirement, "a")
 
 
 # ---- label values
