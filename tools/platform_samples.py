@@ -25,6 +25,7 @@ from libs.common.contract.node import Node, trim_node
 from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 from libs.testbed.kubelet_node import SimKubelet, build_registered_node
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
+from libs.testbed.platform_examples import PLATFORM_EXAMPLES
 from tools.generated_part import replace_part
 
 ROOT: Final = Path(__file__).parents[1]
@@ -51,7 +52,7 @@ def _make_sample(platform: str, number: int) -> dict[str, Any]:
         platform=platform,
         external_ips=(f"198.51.100.{number}",),
         spot=platform == "aws",
-        tags=_TAGS if PLATFORMS[platform].has_tags else None,
+        tags=_TAGS if PLATFORM_EXAMPLES[platform].has_tags else None,
     )
     document = build_registered_node(SimKubelet.of_machine(machine), _JOINED_AT)
     document["metadata"] |= {
@@ -85,7 +86,7 @@ def _make_facts(machine: SimMachineFacts, platform: str) -> MachineFacts:
 def _make_system_information(machine: SimMachineFacts, platform: str) -> SystemInformation:
     if machine.system_information is None:
         return SystemInformation()
-    manufacturer, product_name = PLATFORMS[platform].example.smbios
+    manufacturer, product_name = PLATFORM_EXAMPLES[platform].smbios
     return SystemInformation(
         uuid=machine.system_information.uuid, manufacturer=manufacturer, product_name=product_name
     )

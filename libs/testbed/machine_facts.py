@@ -13,6 +13,7 @@ import msgspec
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 from libs.common.contract.public_addresses import EXTERNAL_LINK
+from libs.testbed.platform_examples import PLATFORM_EXAMPLES
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,22 +140,22 @@ def make_machine(
 
     The same name results in the same IDs. `machine` sets fields of SimMachineFacts.
     """
-    fills, example = PLATFORMS[platform], PLATFORMS[platform].example
+    example = PLATFORM_EXAMPLES[platform]
     uuid = uuid if uuid is not None else _uuid(name)
     ids = {"name": name, "uuid": uuid, "number": str(_number(name)), "hex": f"{_number(name):017x}"}
     region, zone = _default_to(region, example.region), _default_to(zone, example.zone)
     instance_id = example.instance_id.format(**ids)
     metadata = PlatformMetadata(
         platform=platform,
-        hostname=name if fills.has_hostname else "",
+        hostname=name if example.has_hostname else "",
         region=region,
         zone=zone,
         instance_type=example.instance_type,
         instance_id=instance_id,
         provider_id=format_provider_id(platform, **ids, region=region, zone=zone, id=instance_id),
         spot=spot,
-        internal_dns=f"{name}.internal.example" if fills.has_dns_names else "",
-        external_dns=f"{name}.example" if fills.has_dns_names and external_ips else "",
+        internal_dns=f"{name}.internal.example" if example.has_dns_names else "",
+        external_dns=f"{name}.example" if example.has_dns_names and external_ips else "",
         tags=dict(tags or {}),
     )
     facts: dict[str, Any] = {
@@ -164,7 +165,7 @@ def make_machine(
         "hostname": name,
         "platform": metadata,
         "system_information": None if platform == "container" else SystemInformation(uuid=uuid),
-        "addresses": _addresses(ip, ip6, external_ips if fills.reports_addresses else ()),
+        "addresses": _addresses(ip, ip6, external_ips if example.reports_addresses else ()),
     }
     return SimMachineFacts(**facts | machine)
 
@@ -226,8 +227,8 @@ _GROUP = _PROJECT = "testbed"
 
 def format_provider_id(platform: str, **values: str) -> str:
     """Return the providerID that Talos reports for a machine with these values."""
-    row = PLATFORMS[platform]
-    form = row.example.provider_id if row.provider_id == CONFIGURED_PROVIDER_ID else row.provider_id
+    form = PLATFORMS[platform].provider_id
+    form = PLATFORM_EXAMPLES[platform].provider_id if form == CONFIGURED_PROVIDER_ID else form
     return form.format(group=_GROUP, project=_PROJECT, **values)
 
 
