@@ -127,7 +127,7 @@ def load_context(
 
     `origin` names the flag or variable with the paths; `environment` is for an exec plugin.
     """
-    # The library gives the last current-context of several files, kubectl the first one.
+    # As for kubectl, the first current-context of several files wins.
     current = [name for path in paths if (name := _read(path, origin, KubeconfigFile).current_context)]
     entries = _list_entries(paths, origin)
     where = ":".join(map(str, paths))
@@ -247,19 +247,10 @@ def _read(path: Path, origin: str, kind: type[T]) -> T:
 
 def _list_entries(paths: Sequence[Path], origin: str) -> dict[str, list[_NamedEntry]]:
     """Return the entries of checked files by section: "clusters", "users" and "contexts"."""
-    if len(paths) > 1:
-        # Imported here: the library costs 37 MB of memory, and one file needs no merging.
-        from libs.common.kube.kubeconfig_library import KubeconfigMerger  # noqa: PLC0415
-
-        merged = KubeconfigMerger(paths)
-        return {
-            section: [_NamedEntry(node.value, Path(node.path or "")) for node in merged.list_entries(section)]
-            for section in _SECTIONS
-        }
-    [path] = paths
-    content = _read(path, origin, dict[str, Any])
+    files = [(path, _read(path, origin, dict[str, Any])) for path in paths]
     return {
-        section: [_NamedEntry(value, path) for value in content.get(section) or ()] for section in _SECTIONS
+        section: [_NamedEntry(value, path) for path, content in files for value in content.get(section) or ()]
+        for section in _SECTIONS
     }
 
 

@@ -1,16 +1,15 @@
-"""Merges kubeconfig files and runs credential plugins by kubernetes_asyncio; imported only where needed."""
+"""Runs credential plugins by kubernetes_asyncio; imported only where needed."""
 
 import asyncio
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from kubernetes_asyncio.config import ConfigException
 from kubernetes_asyncio.config.exec_provider import ExecProvider
-from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
+from kubernetes_asyncio.config.kube_config import ConfigNode
 
 from libs.common.kube.kube_config import ExecCredential, ExecPlugin, KubeConfigError
 
@@ -18,23 +17,6 @@ PLUGIN_SECONDS: Final = 60.0  # it may query another server, but cannot prompt
 _MARGIN_SECONDS: Final = 5.0  # for the guard to start and end
 _TEXT_LIMIT: Final = 300  # characters of its error output
 _GUARD: Final = Path(__file__).with_name("plugin_guard.py")
-
-
-class KubeconfigMerger(KubeConfigMerger):
-    """Merges files in this order; the first entry of a name wins, and each one remembers its file.
-
-    The library's own constructor splits a path at ":", and logs a warning about a missing file.
-    """
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self.paths = []
-        self.config_files = {}
-        self.config_merged = None
-        for path in paths:
-            self.load_config(str(path))
-
-    def list_entries(self, section: str) -> list[ConfigNode]:
-        return list(self.config_merged.value[section]) if self.config_merged else []
 
 
 async def run_plugin(plugin: ExecPlugin, *, seconds: float = PLUGIN_SECONDS) -> ExecCredential:
