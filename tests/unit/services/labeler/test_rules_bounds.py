@@ -99,11 +99,12 @@ def test_a_selectors_pattern_is_paid_for_before_it_is_searched_in_a_long_text(pa
 
 
 def test_more_patterns_than_are_kept_compiled_are_paid_for_for_each_machine():
-    def rules(count: int) -> str:
-        return "\n".join(a_rule("zone", f"(x{n}|y){{150}}", f"l{n}: x") for n in range(count))
+    def evaluated(count: int) -> int:
+        rules = "\n".join(a_rule("zone", f"(x{n}|y){{150}}", f"l{n}: x") for n in range(count))
+        return sum(told.is_evaluated for told in applied(rules, make_facts(zone="z")).results)
 
-    assert all(told.is_evaluated for told in applied(rules(100)).results)
-    assert not all(told.is_evaluated for told in applied(rules(600)).results)
+    assert evaluated(100) == 100
+    assert evaluated(600) < 600
 
 
 def test_a_requirement_is_paid_for_by_the_number_of_its_values():
