@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 from xdist.remote import Producer
 
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -69,18 +70,26 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-class _InTurn:
-    """On a worker the files are sorted after pytest has sorted them."""
+class _Worker:
+    """Hooks of a worker, which sorts the files after pytest has sorted them."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items.sort(key=turn_of)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """Send one report of a test that passes: the usual five messages cost as much as a small test."""
+        for report in runtestprotocol(item, log=False, nextitem=nextitem):
+            if report.when == "call" or not report.passed or report.duration >= 1:
+                item.ihook.pytest_runtest_logreport(report=report)
+        return True
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(session_control_planes)
     if hasattr(config, "workerinput"):
-        config.pluginmanager.register(_InTurn())
+        config.pluginmanager.register(_Worker())
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
