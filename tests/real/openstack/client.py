@@ -60,7 +60,7 @@ class OctaviaClient:
         defaults: dict[str, Any] = {
             "requests_per_minute": 10_000,
             "write_deadline_seconds": HANG_SECONDS,
-            "first_poll_seconds": 0.02,
+            "first_poll_seconds": 0.1,  # a poll takes as much CPU time as the change
         }
         self.ours = OctaviaBalancers(self.api, keys, **(defaults | options))
         self._conforms: Balancers[DesiredBalancer, Change] = self.ours

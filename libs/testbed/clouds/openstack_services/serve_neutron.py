@@ -24,7 +24,7 @@ rpc_workers = 0
 [oslo_concurrency]
 lock_path = {folder}
 [database]
-connection = sqlite:///{folder}/neutron.db
+connection = sqlite:///{folder}/neutron.db?cached_statements=1000
 sqlite_synchronous = false
 [ml2]
 type_drivers = local

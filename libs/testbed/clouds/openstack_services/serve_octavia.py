@@ -40,7 +40,7 @@ auth_strategy = testing
 enabled_provider_drivers = amphora:no-op
 default_provider_driver = amphora
 [database]
-connection = sqlite:///{folder}/octavia.db
+connection = sqlite:///{folder}/octavia.db?cached_statements=1000
 sqlite_synchronous = false
 [controller_worker]
 network_driver = allowed_address_pairs_driver

@@ -41,7 +41,7 @@ def authorize_services(application: Application) -> Application:
 def serve(application: Application, port: int) -> None:
     """Serve until the process ends."""
     gc.freeze()  # what the start has made stays
-    gc.set_threshold(50_000)  # a request makes that many objects for its queries
+    gc.set_threshold(200_000)  # a request makes a quarter of that for its queries
     gc.enable()
     server = make_server(
         "127.0.0.1", port, authorize_services(application), server_class=_Server, handler_class=_Handler
