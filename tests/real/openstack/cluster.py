@@ -84,12 +84,16 @@ class OpenStackCluster:
         """The ports of all load balancers."""
         return {each["protocol_port"] for each in self.project.list_parts("listeners")}
 
-    async def wait_for_end(self, name: str) -> None:
-        """Wait until the Service is gone, and check that nothing paid is left."""
+    async def wait_until_gone(self, name: str) -> None:
+        """Wait until the Service is gone."""
 
         async def is_gone() -> bool:
             return await self.kube.find_service(name) is None
 
         await wait_until(is_gone, f"{name} is gone", PATIENCE)
+
+    async def wait_for_end(self, name: str) -> None:
+        """Wait until the Service is gone, and check that nothing paid is left."""
+        await self.wait_until_gone(name)
         for kind in ("loadbalancers", "listeners", "pools", "healthmonitors", "floatingips"):
             assert self.project.list_parts(kind) == []

@@ -13,6 +13,11 @@ from tests.clouds.route_actors import CONTROLLERS, RouteCluster
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
 
 
+def get_address(port: dict[str, Any]) -> str:
+    address: str = port["fixed_ips"][0]["ip_address"]
+    return address
+
+
 def open_router(server: SimApiServer[RealOpenStack], account: OpenStackAccount) -> RouterProject:
     """The router of earlier tests and its project, or a new one: Neutron needs a second to make both."""
     services, state = server.cloud.services, server.cloud.state

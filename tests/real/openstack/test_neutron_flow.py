@@ -11,7 +11,7 @@ from libs.testbed.clouds.openstack_services.services import RealOpenStack
 from tests.bus_actors import wait_until
 from tests.clocks import RunningClock
 from tests.clouds.balancer_actors import advance
-from tests.real.openstack.route_cluster import RouterCluster
+from tests.real.openstack.route_cluster import RouterCluster, get_address
 
 POD_CIDR, OTHER_POD_CIDR = "10.244.1.0/24", "10.244.2.0/24"
 ADD, PORT = ".*/add_extraroutes", ".*/ports/.*"
@@ -22,11 +22,6 @@ PATIENCE = 60.0
 async def cluster(server: SimApiServer[RealOpenStack], tmp_path: Path) -> AsyncIterator[RouterCluster]:
     async with RouterCluster.open(server, tmp_path) as opened:
         yield opened
-
-
-def get_address(port: dict[str, Any]) -> str:
-    address: str = port["fixed_ips"][0]["ip_address"]
-    return address
 
 
 async def test_a_node_gets_route_and_pair_which_go_with_node_and_server(cluster: RouterCluster):

@@ -19,7 +19,7 @@ from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.clouds.openstack_services.services import RealOpenStack, RouterProject
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
-from tests.real.openstack.route_cluster import open_router
+from tests.real.openstack.route_cluster import get_address, open_router
 
 POD_CIDR, OTHER_POD_CIDR = "10.244.1.0/24", "10.244.2.0/24"
 SHARED = "10.0.0.200"  # an address that moves between servers
@@ -85,11 +85,6 @@ class Client:
         addresses = (*self.project.list_pairs(self.port["id"]), f"10.0.0.{number}")
         pairs = [{"ip_address": each} for each in addresses]
         self.project.send("PUT", f"/ports/{self.port['id']}", port={"allowed_address_pairs": pairs})
-
-
-def get_address(port: dict[str, Any]) -> str:
-    address: str = port["fixed_ips"][0]["ip_address"]
-    return address
 
 
 def describe_server(server_id: str) -> Instance:

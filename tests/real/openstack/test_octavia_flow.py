@@ -154,11 +154,7 @@ async def test_a_floating_address_that_a_user_moved_stays_where_it_is(cluster: O
         [moved] = project.list_parts("floatingips")
         assert moved["port_id"] == port
         await cluster.kube.delete_service("web")
-
-        async def is_gone() -> bool:
-            return await cluster.kube.find_service("web") is None
-
-        await wait_until(is_gone, "the Service is gone", PATIENCE)
+        await cluster.wait_until_gone("web")
         [left] = project.list_parts("floatingips")
         assert (left["id"], left["port_id"], left["description"]) == (address["id"], port, "")
 
@@ -173,11 +169,7 @@ async def test_an_address_that_a_user_keeps_outlives_the_service(cluster: OpenSt
         await cluster.kube.create_service("web", annotations=annotate(keep_floatingip="true"))
         service = await cluster.kube.wait_for_address("web", PATIENCE)
         await cluster.kube.delete_service("web")
-
-        async def is_gone() -> bool:
-            return await cluster.kube.find_service("web") is None
-
-        await wait_until(is_gone, "the Service is gone", PATIENCE)
+        await cluster.wait_until_gone("web")
         await cluster.kube.wait_for_event("web", "LoadBalancerReleased")  # it names the address
         [kept] = cluster.project.list_parts("floatingips")
         [entry] = service.status.load_balancer.ingress
