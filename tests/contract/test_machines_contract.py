@@ -25,7 +25,6 @@ from libs.common.contract.machine import PlatformMetadata
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
     Address,
-    CallKey,
     MachineFleet,
     SimMachineFacts,
     make_machine,
@@ -55,8 +54,6 @@ IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[MachineFlee
 PLATFORM = ("runtime", "PlatformMetadatas.talos.dev", "platformmetadata")
 ADDRESSES = ("network", "AddressStatuses.net.talos.dev")
 SYSTEM = ("hardware", "SystemInformations.hardware.talos.dev", "systeminformation")
-EXTENSIONS = ("runtime", "ExtensionStatuses.runtime.talos.dev")
-PROCESSORS = ("hardware", "Processors.hardware.talos.dev")
 NODENAME = ("k8s", "Nodenames.kubernetes.talos.dev", "nodename")
 CONTROLLER_MANAGER = (
     "controlplane",
@@ -163,14 +160,6 @@ class TestWhatAMachineSays:
             await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^(?!kube-ipvs)"})}))
         assert refused.value.status is Status.INVALID_ARGUMENT
 
-    @pytest.mark.real_only
-    async def test_a_method_that_nobody_simulates_is_unimplemented(
-        self, machine: SimMachineFacts, cosi: Cosi
-    ):
-        with pytest.raises(GRPCError, match="method Hostname not implemented") as refused:
-            await cosi.call("/machine.MachineService/Hostname", b"", NODE)
-        assert refused.value.status is Status.UNIMPLEMENTED
-
     async def test_version_answers_for_the_machine_that_was_asked(self, machine: SimMachineFacts, cosi: Cosi):
         answer = decode(await cosi.call("/machine.MachineService/Version", b"", NODE))
         (one,) = answer[1]
@@ -216,15 +205,6 @@ class TestRouting:
             await cosi.get(node, *PLATFORM)
         assert refused.value.status is status
 
-    @pytest.mark.real_only
-    async def test_the_plural_header_is_refused_even_with_one_node(
-        self, machine: SimMachineFacts, cosi: Cosi
-    ):
-        request = encode({1: PLATFORM[0], 2: PLATFORM[1], 3: PLATFORM[2], 4: b""})
-        with pytest.raises(GRPCError, match="one-2-many proxying is not supported") as refused:
-            await cosi.call("/cosi.resource.State/Get", request, nodes=NODE)
-        assert refused.value.status is Status.INVALID_ARGUMENT
-
     async def test_a_deleted_machine_refuses_the_dial(self, talos: MachineFleet, cosi: Cosi):
         await talos.put_machines(make_machine("short", "10.20.0.3"))
         await talos.delete_machines("short")
@@ -260,23 +240,6 @@ class TestAccess:
                 pass
         assert {e.value.status for e in (got, listed, watched)} == {Status.PERMISSION_DENIED}
 
-    async def test_a_type_can_be_unknown_forbidden_or_slow_on_one_machine(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.set_faults(machine.id, unsupported=[PROCESSORS[1]], forbidden=[EXTENSIONS[1]])
-        with pytest.raises(GRPCError, match="is not supported") as unknown:
-            await cosi.list(NODE, *PROCESSORS)
-        with pytest.raises(GRPCError, match="not authorized") as forbidden:
-            await cosi.list(NODE, *EXTENSIONS)
-        assert {e.value.status for e in (unknown, forbidden)} == {Status.PERMISSION_DENIED}
-        await talos.set_faults(machine.id, slow=[PROCESSORS[1]])
-        assert await cosi.list(NODE, *EXTENSIONS) == []
-        waiting = asyncio.create_task(cosi.list(NODE, *PROCESSORS))
-        assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == machine.name
-        assert not waiting.done()
-        await talos.set_faults(machine.id)
-        assert await waiting == []
-
     async def test_a_reader_cannot_write(self, machine: SimMachineFacts, cosi: Cosi):
         with pytest.raises(GRPCError, match="not authorized"):
             await cosi.call(
@@ -299,16 +262,6 @@ class TestWatching:
         async with cosi.watch(NODE, *ADDRESSES) as watch:
             events = [await watch.event() for _ in range(len(machine.addresses) + 1)]
         assert [kind for kind, _, _ in events] == [CREATED] * len(machine.addresses) + [BOOTSTRAPPED]
-
-    @pytest.mark.real_only
-    async def test_an_old_client_is_not_told_when_that_was_all(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.change_machine(machine.id, addresses=())
-        async with cosi.watch(NODE, *ADDRESSES, api_version=0) as watch:
-            await talos.change_machine(machine.id, addresses=(Address(address="10.0.0.6/24"),))
-            kind, resource, _ = await watch.event()
-        assert (kind, resource_id(resource)) == (CREATED, "eth0/10.0.0.6/24")
 
     async def test_a_change_comes_with_what_was_before_and_only_for_what_differs(
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
@@ -347,144 +300,8 @@ class TestWatching:
             await talos.put_machines(machine)
             assert (await watch.event())[0] == CREATED
 
-    @pytest.mark.real_only
-    async def test_a_foreign_bookmark_is_a_failed_precondition(self, machine: SimMachineFacts, cosi: Cosi):
-        with pytest.raises(GRPCError) as refused:
-            async with cosi.watch(NODE, *ADDRESSES, options=encode({6: bytes(16)})):
-                pass
-        assert refused.value.status is Status.FAILED_PRECONDITION
-
-    @pytest.mark.real_only
-    async def test_a_malformed_query_is_the_callers_error_and_the_server_lives_on(
-        self, machine: SimMachineFacts, cosi: Cosi
-    ):
-        term_without_value = encode({1: encode({1: encode({1: "key", 2: 1})})})
-        with pytest.raises(GRPCError) as refused:
-            await cosi.list(NODE, *ADDRESSES, options=term_without_value)
-        assert refused.value.status is Status.INTERNAL
-        assert await cosi.list(NODE, *ADDRESSES)
-
-
-@pytest.mark.real_only
-class TestFaults:
-    async def test_an_unavailable_machine_refuses_and_its_open_watches_break(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *NODENAME[:2]) as watch:
-            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.set_faults(machine.id, unavailable=True)
-            with pytest.raises(GRPCError) as broken:
-                await watch.message()
-        # apid may not know yet that its other connection to this machine is broken, too
-        with pytest.raises(GRPCError, match=r"connection (refused|reset by peer)") as refused:
-            await cosi.get(NODE, *PLATFORM)
-        assert (broken.value.status, refused.value.status) == (Status.UNAVAILABLE, Status.UNAVAILABLE)
-        await talos.set_faults(machine.id)
-        await cosi.wait_until_reachable(NODE)
-        assert await cosi.get(NODE, *PLATFORM)
-
-    async def test_a_hanging_machine_answers_when_it_is_healed_and_hinders_no_other(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.set_faults(machine.id, hang=True)
-        # not by a deadline of the call: the server knows that one too, and may be the first to end the call
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(cosi.get(NODE, *PLATFORM), 0.2)
-        late = asyncio.create_task(cosi.get(NODE, *PLATFORM))
-        assert await cosi.get("10.20.255.1", *PLATFORM)
-        assert not late.done()
-        await talos.set_faults(machine.id)
-        assert await late
-
-    async def test_events_of_a_hanging_machine_come_late(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *NODENAME[:2]) as watch:
-            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.set_faults(machine.id, hang=True)
-            await talos.change_machine(machine.id, name="web-late")
-            with pytest.raises(TimeoutError):
-                await watch.message(seconds=0.2)
-            await talos.set_faults(machine.id)
-            assert text(decode(spec((await watch.event())[1])), 1) == "web-late"
-
-    async def test_a_muted_watch_stays_open_and_deaf_while_a_new_one_hears(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *NODENAME[:2]) as old:
-            assert [(await old.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.mute_watches(machine.id)
-            async with cosi.watch(NODE, *NODENAME[:2]) as new:
-                assert [(await new.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-                await talos.change_machine(machine.id, name="web-two")
-                assert (await new.event())[0] == UPDATED
-            with pytest.raises(TimeoutError):
-                await old.message(seconds=0.2)
-
-    async def test_a_slow_machine_answers_late(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.set_faults(machine.id, delay_ms=300)
-        began = asyncio.get_running_loop().time()
-        assert await cosi.get(NODE, *PLATFORM)
-        assert asyncio.get_running_loop().time() - began >= 0.3
-
-    async def test_permission_can_be_denied(self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi):
-        await talos.set_faults(machine.id, permission_denied=True)
-        with pytest.raises(GRPCError, match="not authorized") as refused:
-            await cosi.get(NODE, *PLATFORM)
-        assert refused.value.status is Status.PERMISSION_DENIED
-
-    async def test_a_type_can_be_missing_for_a_while(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *PLATFORM[:2]) as watch:
-            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.set_faults(machine.id, not_found=[PLATFORM[1]])
-            assert (await watch.event())[0] == DESTROYED
-            with pytest.raises(GRPCError, match="doesn't exist"):
-                await cosi.get(NODE, *PLATFORM)
-            await talos.set_faults(machine.id)
-            assert (await watch.event())[0] == CREATED
-
 
 class TestConnections:
-    @pytest.mark.real_only
-    async def test_calls_are_counted_by_node_method_and_type(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.reset_calls()
-        await cosi.get(NODE, *PLATFORM)
-        await cosi.get(NODE, *PLATFORM)
-        await cosi.list(NODE, *ADDRESSES)
-        await cosi.call("/machine.MachineService/Version", b"", NODE)
-        assert await talos.count_calls() == {
-            CallKey(NODE, "Get", PLATFORM[1]): 2,
-            CallKey(NODE, "List", ADDRESSES[1]): 1,
-            CallKey(NODE, "Version", ""): 1,
-        }
-
-    @pytest.mark.real_only
-    async def test_a_cut_endpoint_resets_its_connections_and_the_other_one_serves(
-        self, start: Start, tmp_path: Path
-    ):
-        async with start(tmp_path, endpoints=2) as talos:
-            await talos.put_machines(make_machine("web-1", NODE))
-            async with (
-                connected(talos.endpoints[0], talos.pki) as first,
-                connected(talos.endpoints[1], talos.pki) as second,
-            ):
-                async with first.watch(NODE, *NODENAME[:2]) as watch:
-                    assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-                    await talos.cut_endpoint(0)
-                    with pytest.raises((StreamTerminatedError, ConnectionError)):
-                        await watch.message()
-                with pytest.raises(ConnectionRefusedError):
-                    await first.get(NODE, *PLATFORM)
-                assert await second.get(NODE, *PLATFORM)
-                await talos.restore_endpoint(0)
-                assert await first.get(NODE, *PLATFORM)
-
     async def test_calls_one_after_another_do_not_wait_for_acknowledgements(
         self, machine: SimMachineFacts, cosi: Cosi
     ):
@@ -537,24 +354,6 @@ class TestConnections:
             async with connected(talos.endpoints[0], talos.pki, pair) as client:
                 with pytest.raises((StreamTerminatedError, ConnectionError)):
                     await client.get(NODE, *PLATFORM)
-
-    @pytest.mark.real_only
-    async def test_a_rotated_authority_is_believed_from_the_next_connection_on(
-        self, start: Start, tmp_path: Path
-    ):
-        async with start(tmp_path) as talos:
-            await talos.put_machines(make_machine("web-1", NODE))
-            async with connected(talos.endpoints[0], talos.pki) as before:
-                assert await before.get(NODE, *PLATFORM)
-                old = TalosPki(tmp_path / "other", ["127.0.0.1"])
-                talos.pki.rotate()
-                assert await before.get(NODE, *PLATFORM), "an established connection lives on"
-                async with connected(talos.endpoints[0], talos.pki) as after:
-                    assert await after.get(NODE, *PLATFORM)
-                stranger = old.client(["os:reader"], lifetime=timedelta(hours=1))
-                async with connected(talos.endpoints[0], talos.pki, stranger) as foreign:
-                    with pytest.raises((StreamTerminatedError, ConnectionError)):
-                        await foreign.get(NODE, *PLATFORM)
 
     async def test_the_server_speaks_tls_only_to_who_verifies_it(self, talos: MachineFleet, tmp_path: Path):
         other = TalosPki(tmp_path, ["127.0.0.1"])

@@ -45,10 +45,6 @@ class TestWatching(contract.TestWatching):
     pass
 
 
-class TestFaults(contract.TestFaults):
-    pass
-
-
 class TestConnections(contract.TestConnections):
     pass
 
