@@ -132,12 +132,11 @@ class KubeletsInGo:
         names: Sequence[str],
         *,
         concurrency: int = 0,
-        until_issued: bool = True,
         seconds: float = 300,
     ) -> GoRequestBatch:
         """Create a request of each node, all at once by default; the nodes need not exist.
 
-        It returns when all are created and, if requested, issued. After `seconds` it returns as it is. Raises
+        It returns when all are issued. After `seconds` it returns as it is. Raises
         CommandRejected if a request is rejected.
         """
         return await self._send(
@@ -146,7 +145,6 @@ class KubeletsInGo:
             names=names,
             certificates=1,
             concurrency=concurrency,
-            issued=until_issued,
             seconds=seconds,
         )
 
@@ -219,21 +217,13 @@ def _make_template(body: Mapping[str, Any]) -> msgspec.Raw:
     return msgspec.Raw(text)
 
 
-class ApprovalCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of approvals, and of failed attempts."""
-
-    approved: int
-    failed: int
-
-
 class ApproveEverything:
     """A process of the kubelets program that approves every request for a serving certificate at once."""
 
     USER: Final = "approve-everything"
 
-    def __init__(self, child: ChildProcess, channel: CommandChannel[GoReply]) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self.child = child
-        self._channel = channel
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -244,9 +234,5 @@ class ApproveEverything:
         credentials = api.client(cls.USER, ["system:masters"])
         flags = ("-approve", str(concurrency))
         child = await start_kubelets_program("approve-everything", run_dir, api, credentials, *flags)
-        async with open_channel(child, GoReply) as channel:
-            yield cls(child, channel)
-
-    async def count_approvals(self) -> ApprovalCounts:
-        """Return the counts since the start."""
-        return msgspec.json.decode((await self._channel.send_command("approved")).result, type=ApprovalCounts)
+        async with open_channel(child, GoReply):
+            yield cls(child)

@@ -1,27 +1,24 @@
 """The bench on real parts: kubelets in Go join and see what happens to their nodes; scenarios measure."""
 
 import asyncio
-import base64
 import math
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from cryptography import x509
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.child_process import HANG_SECONDS, ChildExited
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.kubelets_in_go import ApproveEverything, KubeletsInGo
+from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_start import ROOT
 from tests.bench.bench_cluster import BenchCluster, start_services
@@ -33,7 +30,6 @@ from tests.bench.run_bench import MEASURE_BY_SCENARIO, check_other_controller, f
 
 SMALL = BenchOptions(
     nodes=20,
-    singles=3,
     steady_nodes=5,
     steady_seconds=2,
     heartbeat_seconds=1,
@@ -43,19 +39,11 @@ SMALL = BenchOptions(
     certificate_nodes=20,
     patience=int(HANG_SECONDS),
 )
-CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-TTL = "node.alpha.kubernetes.io/ttl"
 
 
 @pytest.fixture(scope="module")
 async def in_go(tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane):
     async with KubeletsInGo.start(tmp_path_factory.mktemp("kubelets"), control_plane) as running:
-        yield running
-
-
-@pytest.fixture
-async def approving(tmp_path: Path, control_plane: ControlPlane) -> AsyncIterator[ApproveEverything]:
-    async with ApproveEverything.start(tmp_path / "approving", control_plane, concurrency=4) as running:
         yield running
 
 
@@ -79,27 +67,6 @@ async def untaint(kubelets: KubeletFleet, name: str) -> None:
     assert answer.status == 200
 
 
-async def test_a_kubelet_in_go_writes_what_the_one_in_python_writes(
-    in_go: KubeletsInGo, kubelets: KubeletFleet
-):
-    one, other = SimKubelet(name="bench-same-go"), SimKubelet(name="bench-same-py", system_uuid="u")
-    began = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    await in_go.load_kubelets([one])
-    await in_go.join([one.name], until_untainted=False)
-    await kubelets.join(other)
-    nodes = [(await kubelets.request("GET", f"/api/v1/nodes/{k.name}")).body for k in (one, other)]
-    for node in nodes:
-        ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
-        assert ready["status"] == "True"
-        assert ready["lastHeartbeatTime"] >= began
-        assert UNINITIALIZED_TAINT in {taint["key"] for taint in node["spec"]["taints"]}
-        await kubelets.delete_node(node["metadata"]["name"])
-    # The controller manager adds that annotation at a time of its own.
-    ours, theirs = (node["metadata"]["annotations"].keys() - {TTL} for node in nodes)
-    assert ours == theirs
-    assert nodes[0]["status"]["addresses"][0] == nodes[1]["status"]["addresses"][0]
-
-
 async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
     in_go: KubeletsInGo, kubelets: KubeletFleet
 ):
@@ -112,53 +79,6 @@ async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
     assert await in_go.wait_until_untainted(names[:1], seconds=HANG_SECONDS)
     assert not await in_go.wait_until_untainted(names, seconds=0.2)
     await in_go.delete_nodes(names)
-
-
-async def requests_of(kubelets: KubeletFleet, name: str) -> list[Any]:
-    """The node's requests as Kubernetes holds them."""
-    listed = (await kubelets.request("GET", CSRS)).body["items"]
-    return [item for item in listed if item["spec"]["username"] == f"system:node:{name}"]
-
-
-def what_is_asked(item: Any) -> tuple[x509.Name, x509.SubjectAlternativeName]:
-    request = x509.load_pem_x509_csr(base64.b64decode(item["spec"]["request"]))
-    assert request.is_signature_valid
-    (names,) = request.extensions
-    assert isinstance(names.value, x509.SubjectAlternativeName)
-    return request.subject, names.value
-
-
-async def test_a_kubelet_in_go_asks_for_the_certificate_that_the_one_in_python_asks_for(
-    in_go: KubeletsInGo, kubelets: KubeletFleet
-):
-    kubelet = SimKubelet(name="bench-ask", ips=("10.0.0.7", "2001:db8::7"))
-    await in_go.load_kubelets([kubelet], certificates=1)
-    await in_go.file_requests([kubelet.name], until_issued=False)
-    ours = (await requests_of(kubelets, kubelet.name))[0]
-    other = await kubelets.request_certificate(kubelet)
-    theirs = (await kubelets.request("GET", f"{CSRS}/{other}")).body
-    assert what_is_asked(ours) == what_is_asked(theirs)
-    same = ("signerName", "usages", "username", "groups")
-    assert [ours["spec"][field] for field in same] == [theirs["spec"][field] for field in same]
-    await in_go.delete_nodes([kubelet.name])
-    assert await requests_of(kubelets, kubelet.name) == []
-
-
-async def test_a_node_that_joins_with_a_request_is_told_when_it_was_filed_approved_and_issued(
-    in_go: KubeletsInGo, kubelets: KubeletFleet, approving: ApproveEverything
-):
-    await in_go.load_kubelets([SimKubelet(name="bench-issue", is_uninitialized=False)], certificates=1)
-    (node,) = (await in_go.join(["bench-issue"], certificates=True, seconds=30)).nodes
-    request = node.request
-    assert request is not None
-    assert node.begun < request.begun < request.filed <= request.approved <= request.issued
-    assert request.begun < node.joined
-    assert (request.denied, request.writes) == (0, 2)
-    (held,) = await requests_of(kubelets, "bench-issue")
-    assert held["metadata"]["name"] == request.name
-    assert held["status"]["certificate"]
-    assert (await approving.count_approvals()).approved == 1
-    await in_go.delete_nodes(["bench-issue"])
 
 
 @dataclass(frozen=True)
@@ -178,31 +98,24 @@ class Case:
 
 
 NONE, ONE, SOME = (0, 0), (1, 1), (1e-9, 1e9)
-JOINS = {
-    "never untainted": NONE,
-    "untainted p50 ms": SOME,
-    "untainted p99 ms": SOME,
-    "Kubernetes: patch nodes per node": (1, 2),
-    "Talos: Get PlatformMetadatas per node": (1, 100),
-    "ours: all CPU s": SOME,
-}
-CERTIFICATES = {
-    "never issued": NONE,
-    "filed to issued p50 ms": SOME,
-    "Kubernetes: patch certificatesigningrequests/approval per node": ONE,
-}
-# One Event a node; that of the node which joined before the count began may be on its way on a busy machine.
-EVENTS = {"Kubernetes: create events per node": (1, 1 + 1 / SMALL.singles)}
 CASES = {
     "joins": Case(
         "burst",
         "all-in-one-memory",
-        JOINS
-        | EVENTS
-        | CERTIFICATES
-        | {
+        {
+            "never untainted": NONE,
+            "untainted p50 ms": SOME,
+            "untainted p99 ms": SOME,
+            "never issued": NONE,
+            "filed to issued p50 ms": SOME,
             "issued / joins only": SOME,
             "joins only: joined p50 ms": SOME,
+            "Kubernetes: patch nodes per node": (1, 2),
+            "Kubernetes: patch certificatesigningrequests/approval per node": ONE,
+            # One Event a node; that of the node which joined before the count began may be on its way.
+            "Kubernetes: create events per node": (1, 1 + 1 / SMALL.nodes),
+            "Talos: Get PlatformMetadatas per node": (1, 100),
+            "ours: all CPU s": SOME,
             "ours: all-in-one peak RSS MB": (10, 1000),
         }
         | {f"per node: ... flow.{kind}.node": (1, 100) for kind in ("observed", "enriched")}
@@ -211,9 +124,6 @@ CASES = {
             for what in ("plans of the labeler", "Talos calls", "Talos streams", "log lines")
         },
         {"certificates": True},
-    ),
-    "single joins": Case(
-        "single", "all-in-one-memory", JOINS | EVENTS | CERTIFICATES, {"certificates": True}
     ),
     "joins with pod CIDRs": Case(
         "burst",

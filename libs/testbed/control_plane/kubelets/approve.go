@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync/atomic"
 )
 
 // The approval of every request. A new request has no conditions.
@@ -18,17 +17,9 @@ const patchType = "application/json-patch+json"
 // Approver approves every pending request as soon as the watch shows it, with one API request and no check.
 // It is the baseline for the cost of decisions.
 type Approver struct {
-	api      *API
-	pending  chan string
-	seen     map[string]bool // a list after a restart of the watch shows requests again; each is approved once
-	approved atomic.Int64
-	failed   atomic.Int64
-}
-
-// Approved is the result of "approved".
-type Approved struct {
-	Approved int64 `json:"approved"`
-	Failed   int64 `json:"failed"`
+	api     *API
+	pending chan string
+	seen    map[string]bool // a list after a restart of the watch shows requests again; each is approved once
 }
 
 func newApprover(ctx context.Context, api *API, workers int) *Approver {
@@ -40,21 +31,15 @@ func newApprover(ctx context.Context, api *API, workers int) *Approver {
 }
 
 func (a *Approver) carryOut(_ context.Context, command Command) (any, error) {
-	if command.Do != "approved" {
-		return nil, fmt.Errorf("there is no command %q", command.Do)
-	}
-	return Approved{a.approved.Load(), a.failed.Load()}, nil
+	return nil, fmt.Errorf("there is no command %q", command.Do)
 }
 
 func (a *Approver) work(ctx context.Context) {
 	for name := range a.pending {
 		path := requestsPath + "/" + name + "/approval"
 		if err := a.api.must(ctx, http.StatusOK, http.MethodPatch, path, "", patchType, approval); err != nil {
-			a.failed.Add(1)
 			fmt.Fprintln(os.Stderr, "approve:", err)
-			continue
 		}
-		a.approved.Add(1)
 	}
 }
 

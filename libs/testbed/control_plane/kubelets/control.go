@@ -25,7 +25,6 @@ type Command struct {
 	Untainted    bool              `json:"untainted"`     // wait until all are untainted, and have their certificate
 	Served       bool              `json:"served"`        // with Untainted: wait until all have podCIDRs
 	Certificates int               `json:"certificates"`  // the number of certificate requests per kubelet
-	Issued       bool              `json:"issued"`        // wait until the last request of each node has its certificate
 	Seconds      float64           `json:"seconds"`       // how long to wait, or to send heartbeats
 	EverySeconds float64           `json:"every_seconds"` // between two heartbeats of one node
 }

@@ -25,9 +25,7 @@ func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet)
 			return nil, err
 		}
 	}
-	if command.Issued {
-		c.awaitIssued(ctx, command.Names)
-	}
+	c.awaitIssued(ctx, command.Names)
 	requests := c.requests.Of(command.Names)
 	return Requested{requests, c.api.retries.Load() - retried, c.restarts() - restarts}, nil
 }
