@@ -18,7 +18,7 @@ from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.bus_actors import wait_until
-from tests.deploy.accounts import NEVER, Account, rules_of, tries_of
+from tests.deploy.accounts import Account, rules_of
 from tests.deploy.installation import Installation
 from tests.deploy.pods import IP, Pod
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
@@ -84,19 +84,6 @@ async def test_an_account_has_exactly_the_permissions_of_its_service_spec(
         common = await accounts["default"].rules(namespace)
         given = (await accounts[component].rules(namespace)) - common
         assert given == rules_of(RIGHTS[component], namespace), namespace
-
-
-@pytest.mark.parametrize("component", RIGHTS)
-async def test_every_other_action_is_forbidden(component: str, accounts: dict[str, Account]):
-    own = tries_of(RIGHTS[component])
-    others = {one for other, rights in RIGHTS.items() if other != component for one in tries_of(rights)}
-    others = {one for one in others if one not in own and one._replace(name="") not in own}
-    allowed = {}
-    for what in (*NEVER, *others):
-        answer = await accounts[component].tries(what)
-        if answer.status != 403:
-            allowed[what] = answer.status
-    assert allowed == {}
 
 
 async def test_csr_cannot_approve_client_certificates(accounts: dict[str, Account], installed: Installation):

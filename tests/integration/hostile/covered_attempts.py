@@ -331,7 +331,7 @@ COVERED_POD_ATTEMPTS: Final = (
     CoveredAttempt(
         "uses the Kubernetes permissions of one of our accounts beyond its work",
         "kube-apiserver refuses each request",
-        "tests/deploy/test_permissions.py::test_every_other_action_is_forbidden",
+        "tests/deploy/test_permissions.py::test_an_account_has_exactly_the_permissions_of_its_service_spec",
     ),
 )
 
