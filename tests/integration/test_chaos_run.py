@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import msgspec
 import pytest
 
@@ -12,9 +11,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.signing_requests import CSRS, make_request_pem
-from libs.testbed.sim_apiserver.faults import ExpiredFault
-from tests.chaos.api_proxy import ApiProxy
+from libs.testbed.signing_requests import CSRS
 from tests.chaos.cluster import Servers, start_processes
 from tests.chaos.expectation import Undisturbed
 from tests.chaos.mutants import MUTANTS, run_mutated
@@ -68,36 +65,6 @@ async def run_once(
         for name in workload.machines:
             await servers.kubelets.delete_node(name)
         await servers.kubelets.request("DELETE", CSRS)
-
-
-async def test_a_certificate_request_that_disappears_between_two_lists_is_in_the_history(
-    control_plane: ControlPlane, kubelets: KubeletFleet
-):
-    pem = make_request_pem(common_name="system:node:web-1", dns=["web-1"], ips=[])
-    observer = Observer(control_plane, kubelets)  # lists nothing by itself
-    await kubelets.file_request(pem, user="system:node:web-1")
-    await kubelets.request("DELETE", CSRS)
-    found = (await observer.read_history()).last_requests()
-    assert [request.user for request in found] == ["system:node:web-1"]
-
-
-async def test_a_list_has_several_pages_while_versions_expire(
-    control_plane: ControlPlane, kubelets: KubeletFleet
-):
-    pem = make_request_pem(common_name="system:node:web-1", dns=["web-1"], ips=[])
-    for _ in range(6):
-        await kubelets.file_request(pem, user="system:node:web-1")
-    connector = aiohttp.TCPConnector(ssl=control_plane.ssl_context())
-    async with ApiProxy.start(control_plane) as proxy, aiohttp.ClientSession(connector=connector) as client:
-        proxy.inject(ExpiredFault(), verbs=("list",))
-        async with client.get(proxy.server + CSRS) as answer:
-            page = await answer.json()
-        assert len(page["items"]) == 5
-        async with client.get(
-            proxy.server + CSRS, params={"continue": page["metadata"]["continue"]}
-        ) as answer:
-            assert answer.status == 410
-    await kubelets.request("DELETE", CSRS)
 
 
 async def test_a_token_in_a_log_is_found_after_it_was_replaced(servers: Servers, tmp_path: Path):
