@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -32,8 +31,6 @@ from tests.integration.csr_cluster import (
     until_said,
 )
 
-Form = dict[str, Any]
-ALONE = "--controllers=node-csr-approval"  # what writes-1 writes of itself would not stay otherwise
 BOUNDS = ("--csr-min-expiration=1h", "--csr-max-expiration=720h")  # as POLICY has them
 # none may have to answer for more than its budget
 TWINS = tuple(TwinNode(number) for number in range(20, 44))
@@ -43,13 +40,12 @@ FINAL = {"approve": "Approved", "deny": "Denied"}
 class Filed:
     """The created requests and their outcomes."""
 
-    def __init__(self, kubelets: KubeletFleet, services: ServiceProcesses, bus: Bus | None) -> None:
-        """`bus` has the decisions of csr; None if only csr can read them."""
+    def __init__(self, kubelets: KubeletFleet, services: ServiceProcesses, bus: Bus) -> None:
+        """`bus` has the decisions of csr."""
         self.kubelets = kubelets
         self.requests: dict[str, CsrCase] = {}  # by the name of the request
         self.services = services
         self._bus = bus
-        self._csr = "csr" if "csr" in services.children else "all-in-one"
 
     async def one_after_the_other(self, cases: list[CsrCase]) -> None:
         """Requests of one node, one after the other: none is superseded before its decision."""
@@ -64,14 +60,12 @@ class Filed:
                 await self._waits(name, case)
 
     async def _waits(self, name: str, case: CsrCase) -> None:
-        await until_said(self.services, self._csr, name, case.reason)
-        message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}") if self._bus else None
-        if message is not None:
-            assert isinstance(message.event, Decided)
-            assert message.event.outcome == "waiting", case.name
-            assert case.reason in message.event.reason, case.name
-        else:
-            assert self._bus is None, case.name
+        await until_said(self.services, "csr", name, case.reason)
+        message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}")
+        assert message is not None, case.name
+        assert isinstance(message.event, Decided)
+        assert message.event.outcome == "waiting", case.name
+        assert case.reason in message.event.reason, case.name
 
     async def nodes_are_told(self) -> bool:
         """Each Node whose kubelet was denied something has an Event that says so."""
@@ -121,41 +115,31 @@ def approvals(control_plane: ControlPlane, since: int) -> tuple[int, set[tuple[s
 
 
 @pytest.fixture
-async def filed(
-    start_services: StartServices, connect_bus: ConnectBus, kubelets: KubeletFleet, form: Form
-) -> Filed:
+async def filed(start_services: StartServices, connect_bus: ConnectBus, kubelets: KubeletFleet) -> Filed:
     """Nothing yet; our processes are ready."""
-    services = await start_services(**form)
-    return Filed(kubelets, services, None if "bus" in form else await connect_bus("labeler"))
+    services = await start_services(own_flags={"csr": BOUNDS})
+    return Filed(kubelets, services, await connect_bus("labeler"))
 
 
-@pytest.mark.parametrize(
-    ("form", "every"),  # the decisions are the same; another form needs only some of each kind
-    [
-        ({"all_in_one": True, "bus": "memory", "flags": (ALONE, *BOUNDS)}, 3),
-        ({"own_flags": {"csr": BOUNDS}}, 1),
-    ],
-    ids=["all-in-one-memory", "separate-processes"],
-)
 async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_request(
-    filed: Filed, every: int, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
+    filed: Filed, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     pids, since = pids_of(filed.services), control_plane.audit_mark()
-    async with all_users_may_request(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS[::every]):
+    async with all_users_may_request(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS):
         others = {"db-1": "10.0.0.9", "db-2": "10.0.0.11", "old-1": "10.0.0.7", "writes-1": "10.0.0.12"}
         await honest(kubelets, "db-1", others["db-1"])
         await join_web_1(kubelets)
         later = (honest(kubelets, name, ip) for name, ip in others.items() if name != "db-1")
         await asyncio.gather(*later)
         await machines.delete_machines("old-1")
-        await asyncio.gather(*(filed.one_after_the_other(cases) for cases in of_each_node(every)))
+        await asyncio.gather(*(filed.one_after_the_other(cases) for cases in of_each_node()))
         outcomes = await filed.outcomes()
         for name, case in filed.requests.items():
             as_expected(case, outcomes[name])
         kinds = Counter(case.expected for case in filed.requests.values())
         assert kinds.keys() == {"approve", "deny", "wait", "ignore"}
         decided = kinds["approve"] + kinds["deny"]
-        assert decided > 100 / every
+        assert decided > 100
         written, else_done = approvals(control_plane, since)
         assert written == decided + len(others)
         assert else_done <= {(verb, "certificatesigningrequests") for verb in ("list", "watch")}
@@ -165,11 +149,10 @@ async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_
         await kubelets.request("DELETE", f"{CSRS}/{name}")
 
 
-def of_each_node(every: int) -> Iterator[list[CsrCase]]:
-    """What web-1 asks for among others, and each `every`th of the other cases, dealt out to as many twins."""
+def of_each_node() -> Iterator[list[CsrCase]]:
+    """What web-1 asks for among others, and the other cases, dealt out to the twins."""
     can_be_filed = [case for case in CASES if case.username.isprintable()]
     yield [case for case in can_be_filed if case.name in AMONG_OTHERS]
-    rest = [case for case in can_be_filed if case.name not in AMONG_OTHERS][::every]
-    twins = TWINS[::every]
-    for n, twin in enumerate(twins):
-        yield [twin.adapt_case(case) for case in rest[n :: len(twins)]]
+    rest = [case for case in can_be_filed if case.name not in AMONG_OTHERS]
+    for n, twin in enumerate(TWINS):
+        yield [twin.adapt_case(case) for case in rest[n :: len(TWINS)]]

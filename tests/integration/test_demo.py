@@ -192,40 +192,6 @@ def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path:
         assert "all files deleted" in demo.ends(0)  # Ctrl-C is how it is meant to end
 
 
-def test_what_a_killed_demo_left_is_removed_by_the_next_and_nothing_else(tmp_path: Path):
-    with a_demo(tmp_path, "--nodes=1") as demo:
-        demo.says(_STAYS)
-        demo.process.kill()
-        demo.process.wait()
-        [left] = demo.files.iterdir()
-        assert list(left.rglob("*.key"))
-        for bystander in ("talos-ccm-demonstration", "talos-ccm-bench-1"):
-            (demo.files / bystander).mkdir()
-            (demo.files / bystander / "file").touch()
-        (demo.files / "talos-ccm-demo-link").symlink_to(demo.files / "talos-ccm-bench-1")
-        said = _next_demo(demo.files)
-        assert "1/1 ready" in said
-        assert sorted(each.name for each in demo.files.iterdir()) == [
-            "talos-ccm-bench-1",
-            "talos-ccm-demo-link",
-            "talos-ccm-demonstration",
-        ]
-        assert (demo.files / "talos-ccm-bench-1" / "file").exists()
-
-
-def _next_demo(files: Path) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "cli", "demo", "--nodes=1", "--bus=memory", "--exit-when-ready"],
-        env={**os.environ, "TMPDIR": str(files)},
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=True,
-    )
-    return ran.stdout
-
-
 def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_path: Path):
     file = tmp_path / "rules.yaml"
     selector = "[{matchExpressions: [{key: platform, operator: In, values: [metal]}]}]"
@@ -268,7 +234,7 @@ def _until_told(demo: Demo, command: str, words: str) -> str:
     [
         (signal.SIGINT, "Starting a cluster", ("--bus=memory",)),
         (signal.SIGTERM, "Talos API", ()),
-        (signal.SIGHUP, "200 nodes join", ("--nodes=200", "--bus=memory")),
+        (signal.SIGHUP, "50 nodes join", ("--nodes=50", "--bus=memory")),
     ],
     ids=["while-starting", "while-the-services-start", "while-nodes-join"],
 )
