@@ -23,28 +23,6 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
         yield running
 
 
-async def test_the_node_of_a_machine_that_was_replaced_is_deleted_and_no_other(
-    own: ControlPlane, tmp_path: Path
-):
-    since = own.audit_mark()
-    async with a_cluster(own, tmp_path) as cluster:
-        await cluster.join(make_machine("life-old", "10.240.0.5"))
-        await cluster.until_usable("life-old")
-        uid = (await cluster.node("life-old"))["metadata"]["uid"]
-        await cluster.replace("life-old", by="life-new")
-        await cluster.until_deleted("life-old")
-        assert all([await cluster.exists(name) for name in (CONTROL_PLANE, "life-well", "life-new")])
-        told = await cluster.until_told("DeletingNode", "life-old")
-        assert "answers the machine of life-new with another UUID" in told
-        deleted = [
-            each for each in own.list_node_writes(since) if each.verb == "delete" and each.user == USER
-        ]
-    [deletion] = deleted
-    assert (deletion.about, deletion.code) == ("life-old", 200)
-    assert deletion.body["preconditions"]["uid"] == uid
-    assert deletion.body["preconditions"]["resourceVersion"]
-
-
 async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_silent_and_never_deleted(
     own: ControlPlane, tmp_path: Path
 ):
@@ -74,10 +52,12 @@ async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_sil
 async def test_in_outages_no_node_is_deleted_and_after_them_the_one_whose_machine_was_replaced(
     own: ControlPlane, tmp_path: Path
 ):
+    since = own.audit_mark()
     async with a_cluster(own, tmp_path) as cluster:
         silent = [make_machine(name, f"10.241.0.{n}") for n, name in enumerate(SILENT, 1)]
         await cluster.join(*silent, make_machine("out-replaced", "10.241.1.1"))
         await cluster.until_usable(*SILENT, "out-replaced")
+        uid = (await cluster.node("out-replaced"))["metadata"]["uid"]
         for name in SILENT:
             await cluster.fall_silent(name)
         await cluster.replace("out-replaced", by="out-next")
@@ -96,4 +76,10 @@ async def test_in_outages_no_node_is_deleted_and_after_them_the_one_whose_machin
         cluster.machines.child.resume()
 
         await cluster.until_deleted("out-replaced", seconds=180)
-        await cluster.stay(*others, seconds=1)
+        await cluster.stay(CONTROL_PLANE, *others, seconds=1)
+        told = await cluster.until_told("DeletingNode", "out-replaced")
+        assert "answers the machine of out-next with another UUID" in told
+        writes = [each for each in own.list_node_writes(since) if each.verb == "delete" and each.user == USER]
+    assert {deletion.about for deletion in writes} == {"out-replaced"}
+    assert {deletion.body["preconditions"]["uid"] for deletion in writes} == {uid}
+    assert all(deletion.body["preconditions"]["resourceVersion"] for deletion in writes)
