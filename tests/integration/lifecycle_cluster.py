@@ -29,7 +29,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_LEASE_NAME}"
 USER = get_user_name(LIFECYCLE)
 WIRINGS = (WATCHER, METADATA, LABELER, LIFECYCLE)
-EVIDENCE_SECONDS = 6.0
+EVIDENCE_SECONDS = 4.0
 # As usual but for the time that it takes: minutes are seconds.
 QUICK = (
     "--lifecycle-not-ready-time=1s",

@@ -8,7 +8,7 @@ from secrets import token_hex
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import BusError, BusHooks, StreamFull
+from libs.common.bus.protocol import BusError, StreamFull
 from libs.common.contract.events import Leading
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import subject_of
@@ -27,17 +27,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[NatsServers]:
         yield started
 
 
-async def connect(
-    connect_bus: ConnectBus, cluster: NatsServers, service: str, lost: list[str] | None = None
-) -> NatsBus:
+async def connect(connect_bus: ConnectBus, cluster: NatsServers, service: str) -> NatsBus:
     keys = cluster.keys
-    lost = [] if lost is None else lost
     identity = {"nkey_seed_file": keys.seed_file(service), "tls_ca_file": keys.ca_file} if keys else {}
     return await connect_bus(
         service,
         servers=tuple(f"{cluster.scheme}://{host}:{cluster.port}" for host in cluster.hosts),
         stream_replicas=len(cluster.servers),
-        hooks=BusHooks(disconnected=lost.append),
         **identity,
     )
 
@@ -130,35 +126,6 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
     for _ in range(3):  # a replacement of the same size is refused, too
         await publish_with_headroom(leading, watcher, other=metadata)
     assert (await watcher.stats()).max_bytes == 100_000
-
-
-async def test_servers_that_all_lose_their_data_start_without_the_stream(
-    cluster: NatsServers, connect_bus: ConnectBus
-):
-    watcher = await connect(connect_bus, cluster, "watcher")
-    await wait_until_provisioned(watcher)
-    created = watcher.stream_id
-    await cluster.wipe()
-    await wait_until_provisioned(watcher)
-    assert watcher.stream_id != created
-
-
-async def test_rotated_keys_end_only_the_connections_with_the_old_ones(
-    cluster: NatsServers, connect_bus: ConnectBus
-):
-    assert cluster.keys is not None
-    watcher = await connect(connect_bus, cluster, "watcher")
-    await wait_until_provisioned(watcher)
-    lost: list[str] = []
-    metadata = await connect(connect_bus, cluster, "metadata", lost)
-    await wait_until_published(metadata, "before")
-    former = cluster.keys.seed_file("metadata").read_bytes()
-    cluster.keys.replace("metadata")
-    await wait_until(lambda: len(lost) > 0, "the old key is rejected")
-    await wait_until(lambda: not metadata.problems(), "the new key is accepted")
-    assert cluster.keys.seed_file("metadata").read_bytes() != former
-    await wait_until_published(metadata, "after")
-    assert await watcher.get_last(subject_of(make_event("after"))) is not None
 
 
 def read_logs(cluster: NatsServers) -> list[str]:

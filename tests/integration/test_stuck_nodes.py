@@ -5,7 +5,7 @@ operator has a kubeconfig, and NATS as the watcher's pod has it; no talosconfig.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -187,27 +187,6 @@ async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
 
 
 # ---- the services; what is ended here is started again
-
-
-@asynccontextmanager
-async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
-    """It does not run, and runs again afterwards."""
-    await stuck.services.children.pop(service).stop(30)
-    try:
-        yield
-    finally:
-        stuck.services.restart(service)
-        await stuck.services.wait_until_ready()
-
-
-async def test_a_service_does_not_run(stuck: Stuck):
-    async with without(stuck, "labeler"):
-        await stuck.join("unwritten", "10.233.0.13")
-        await stuck.told(
-            "unwritten",
-            "Its machine has answered, but the labeler has not written the Node: ",
-            "app.kubernetes.io/component=labeler",
-        )
 
 
 async def test_kubernetes_refuses_what_the_labeler_writes(stuck: Stuck):
