@@ -50,7 +50,7 @@ async def test_profiles_can_be_upgraded_in_place_and_an_uninstall_deletes_all_ob
         assert "Services: watcher, metadata, labeler, csr." in output
         assert f"deployments/{name}-labeler" in await installed(api_server)
         assert f"{BINDINGS}/{name}-nats" in await installed(api_server), "the API server serves the kind"
-        for profile in ("ha", "reference", "csr-only", "external-nats", "all-in-one", "default"):
+        for profile in ("ha", "all-in-one", "default"):
             output = await operator.upgrade(PROFILES[profile])
             in_one = profile == "all-in-one"
             assert ("One process on each control plane" in output) == in_one

@@ -107,7 +107,7 @@ async def test_the_lease_stays_while_nats_is_down_for_everybody(
         opened = len(flow.opened)
         await nats_server.kill()
         down = asyncio.get_running_loop().time()
-        await wait_until(lambda: asyncio.get_running_loop().time() - down > 2 * LEASE_SECONDS)
+        await wait_until(lambda: asyncio.get_running_loop().time() - down > 1.5 * LEASE_SECONDS)
         assert not running.done()
         await nats_server.restart()
         await flow.wait_for(lambda f: len(f.opened) > opened and f.leadings(), "it goes on")
