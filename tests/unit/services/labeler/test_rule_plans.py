@@ -133,23 +133,6 @@ def test_an_overridden_zone_is_reconciled_and_goes_with_its_rule():
     assert plan_and_apply(node, METAL, NONE).labels == plan_and_apply(make_node(), METAL, NONE).labels
 
 
-# ---- what fails
-
-
-def test_a_smbios_name_that_is_no_label_is_told_by_rule_and_key_and_the_node_is_initialised():
-    name = "Standard PC (i440FX + PIIX, 1996)"
-    facts = msgspec.structs.replace(METAL, system=SystemInformation(product_name=name))
-    config = compile_one_rule(labels="{example.com/product: '{{ .ProductName }}', example.com/team: web}")
-    plan = plan_for(make_node(), facts, config)
-    assert plan.outcome == "initialized"
-    assert plan.changes.labels["example.com/team"] == "web"
-    [(reason, message)] = told(plan)
-    assert reason == "LabelSkipped"
-    assert message.startswith(
-        f"rule 'one': label 'example.com/product' with the value {name!r} is left out: "
-    )
-
-
 # ---- taints
 
 
@@ -205,7 +188,7 @@ def test_keys_of_the_machine_config_stay_when_their_rule_changes_and_goes(kind: 
         assert getattr(node, kind)["example.com/k"] == "v"
 
 
-# ---- records that are not there, or broken
+# ---- records that are not there, or newer
 
 
 def test_an_upgrade_writes_to_no_node_that_is_right_already():
@@ -239,23 +222,6 @@ def test_the_taints_of_a_running_node_are_not_changed_by_the_migration():
     tainted = plan_and_apply(tainted, METAL, TAINT)
     assert tainted.spec.taints == (WAITING,)
     assert plan_and_apply(tainted, METAL, NONE).spec.taints == ()
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"v":1,"labels":7}', "x" * 200_000])
-def test_a_broken_record_removes_nothing_and_is_told_once(text: str):
-    node = plan_and_apply(
-        make_node(), METAL, compile_one_rule(labels="{example.com/team: web, example.com/old: v}")
-    )
-    node = change_metadata(node, annotations={FIELD_OWNERSHIP_ANNOTATION: text})
-    plan = plan_for(node, METAL, TEAM)
-    assert [reason for reason, _ in told(plan)] == ["OwnedRecordUnreadable"]
-    after = apply_plan(node, plan)
-    assert exclude_record_label(after.labels) == exclude_record_label(node.labels)
-    assert is_settled(after, TEAM)
-    assert told(plan_for(after, METAL, TEAM)) == []
-    assert exclude_record_label(plan_and_apply(after, METAL, NONE).labels) == exclude_record_label(
-        node.labels
-    )
 
 
 def test_a_record_of_a_newer_version_stays_and_nothing_is_taken_away():
