@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from cli.command_exit import CommandError
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
 from libs.common.kube.kube_config import KubeConfigError
@@ -17,7 +18,7 @@ from libs.talos.talosconfig import CredentialsError, list_candidate_files
 TALOSCONFIG_HINT: Final = "set --talosconfig or TALOSCONFIG (the role os:reader suffices)"
 
 
-class AccessError(Exception):
+class AccessError(CommandError):
     """No API can be queried; the text gives the reason and what to do."""
 
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-from cli.cluster.access import AccessError
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from cli.command_exit import CommandError
 from libs.common.cloud_config import findings
@@ -20,18 +19,12 @@ _CLOCK_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
-class ClusterUnavailable(CommandError):
-    """The cluster cannot be queried or has no matching object; the text gives reason and remedy."""
-
-
 def run_gathering(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine and return its result. Raises ClusterUnavailable."""
+    """Run the coroutine and return its result. Raises CommandError."""
     try:
         return asyncio.run(coroutine)
-    except AccessError as error:
-        raise ClusterUnavailable(str(error)) from error
     except KubeError as error:
-        raise ClusterUnavailable(f"the Kubernetes API request failed: {error}") from error
+        raise CommandError(f"the Kubernetes API request failed: {error}") from error
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from cli.cluster.installation import get_lease_name
 from cli.cluster.kept_keys import ManagedNode
 from cli.cluster.kube_events import EventSummary, KubeEvent, summarize_events
 from cli.cluster.kube_objects import COLLECTIONS, Workload
-from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, list_all, read_last_date
+from cli.cluster.kube_reader import get_or_unavailable, list_all, read_last_date
 from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.pod_commands import build_label_selector
 from cli.cluster.pods import Pod
@@ -20,6 +20,7 @@ from cli.cluster.query import ClusterQuery
 from cli.cluster.running_settings import list_containers
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
+from cli.command_exit import CommandError
 from libs.common.contract.services import (
     CLAIM_PAGES_NAMESPACE,
     LEASE_NAMESPACE,
@@ -89,9 +90,9 @@ async def read_cluster(kube: KubeApi, query: ClusterQuery, *parts: Part) -> Clus
 
 
 def require(part: tuple[T, ...] | Unavailable) -> tuple[T, ...]:
-    """Return the objects. Raises ClusterUnavailable if they could not be listed."""
+    """Return the objects. Raises CommandError if they could not be listed."""
     if isinstance(part, Unavailable):
-        raise ClusterUnavailable(f"the Kubernetes API request failed: {part.reason}")
+        raise CommandError(f"the Kubernetes API request failed: {part.reason}")
     return part
 
 

@@ -12,7 +12,6 @@ from cli.cluster.cloud_accounts import list_accounts
 from cli.cluster.installation import Installation, find_installations
 from cli.cluster.kube_objects import TalosAccount, Workload
 from cli.cluster.kube_reader import (
-    ClusterUnavailable,
     get_bytes,
     get_object,
     get_or_absent,
@@ -26,6 +25,7 @@ from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, list_pods, list_workloads, read_cluster
 from cli.cluster.snapshot import ConfigFile
 from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.command_exit import CommandError
 from cli.doctor.access_reviews import review_access
 from cli.doctor.kubelet_queries import (
     probe_credential_in_pod,
@@ -51,7 +51,7 @@ _Reader = Callable[[KubeApi, InstallationSnapshot], Awaitable[Any]]
 async def read_installation(query: ClusterQuery, parts: Collection[str]) -> InstallationSnapshot:
     """Return these parts of the snapshot; `query.namespace` may be "", which is any namespace.
 
-    Raises AccessError, ClusterUnavailable, KubeError.
+    Raises CommandError, KubeError.
     """
     async with (
         open_kube_client(query.kubeconfig, query.context, command="doctor") as one,
@@ -97,16 +97,16 @@ async def list_visible_workloads(kube: KubeApi, namespace: str) -> tuple[tuple[W
 def select_installation(
     query: ClusterQuery, found: Sequence[Installation], *, is_cluster_wide: bool
 ) -> Installation:
-    """Return the first that matches; "" in the query matches any. Raises ClusterUnavailable without one."""
+    """Return the first that matches; "" in the query matches any. Raises CommandError without one."""
     for one in found:
         if query.namespace in ("", one.namespace) and query.release in ("", one.release):
             return one
     if found:
         there = "; ".join(f"--namespace {one.namespace} --release {one.release}" for one in found)
-        raise ClusterUnavailable(f"no such installation; found: {there}")
+        raise CommandError(f"no such installation; found: {there}")
     if is_cluster_wide:
-        raise ClusterUnavailable("this controller is not installed in the cluster; see docs/install.md")
-    raise ClusterUnavailable(
+        raise CommandError("this controller is not installed in the cluster; see docs/install.md")
+    raise CommandError(
         f"this controller is not installed in namespace {query.namespace or SYSTEM}, and you may not list "
         "other namespaces: set --namespace, or see docs/install.md"
     )

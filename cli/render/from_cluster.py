@@ -19,7 +19,7 @@ from services.metadata.machines.query_machine import QueryFailure
 async def gather_from_cluster(
     cluster: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
-    """Return the selected Nodes; only reads. Raises ClusterUnavailable.
+    """Return the selected Nodes; only reads. Raises CommandError.
 
     It lists the Nodes once and queries each machine as metadata does. `resources` are the Talos resources
     that the rules need.

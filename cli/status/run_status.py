@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.cluster.access import open_kube_client
-from cli.cluster.kube_reader import ClusterUnavailable, run_gathering
+from cli.cluster.kube_reader import run_gathering
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, read_cluster, require
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
+from cli.command_exit import CommandError
 from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, get_width, print_error, print_lines, print_result
@@ -37,7 +38,7 @@ _MAX_QUERIED_OBJECTS: Final = 20
 
 
 def show_status(query: ClusterQuery, output: str) -> int:
-    """Print the status and return the exit status. Raises ClusterUnavailable."""
+    """Print the status and return the exit status. Raises CommandError."""
     found = build_status(run_gathering(_read_status(query)))
     print_result(output, format_status(found, width=get_width()), _to_json(found))
     return found.exit_status
@@ -107,7 +108,7 @@ def _to_json(found: ClusterStatus) -> dict[str, Any]:
 def _show_once(query: ClusterQuery, console: Console, *, output: str, screen: bool) -> int:
     try:
         found = build_status(run_gathering(_read_status(query)))
-    except ClusterUnavailable as error:  # keep watching: the API server may be restarting
+    except CommandError as error:  # keep watching: the API server may be restarting
         if screen:
             _redraw(console, [Line(0, Text(f"Error: {error}"))])
         else:
@@ -147,16 +148,16 @@ def show_ipam_status(
 ) -> int:
     """Print the status and return the exit status; flags and file are those of ipam.
 
-    Raises ClusterUnavailable.
+    Raises CommandError.
     """
     file = read_config(cloud_config).document if cloud_config else None
     snapshot = run_gathering(_read_claims(query))
     if isinstance(snapshot.claims, Unavailable):
-        raise ClusterUnavailable(f"the Kubernetes API request failed: {snapshot.claims.reason}")
+        raise CommandError(f"the Kubernetes API request failed: {snapshot.claims.reason}")
     try:
         found = assess_pod_cidrs(snapshot, snapshot.claims, flags, file)
     except ValueError as error:
-        raise ClusterUnavailable(str(error)) from error
+        raise CommandError(str(error)) from error
     print_result(output, format_ipam_status(found, with_nodes=with_nodes, width=get_width()), found)
     return found.exit_status
 

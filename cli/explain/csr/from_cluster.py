@@ -8,12 +8,13 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.kube_reader import ClusterUnavailable, get_object, list_all, suggest_name
+from cli.cluster.kube_reader import get_object, list_all, suggest_name
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require
 from cli.cluster.running_settings import find_container
 from cli.cluster.snapshot import ClusterSnapshot
+from cli.command_exit import CommandError
 from cli.explain.csr.request_evidence import (
     RequestEvidence,
     find_claimants,
@@ -49,7 +50,7 @@ class RequestQuery(ClusterQuery, frozen=True, kw_only=True):
 async def gather_request_evidence(source: RequestQuery, file: CloudConfig | None) -> RequestEvidence:
     """Return the evidence; reads only: lists from Kubernetes, and queries machines as metadata does.
 
-    `file` is the --cloud-config; None = that of the chart's ConfigMap. Raises ClusterUnavailable.
+    `file` is the --cloud-config; None = that of the chart's ConfigMap. Raises CommandError.
     """
     async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source, file)
@@ -76,13 +77,13 @@ async def _gather_kubernetes(
         try:
             filed = await get_object(kube, path, CertificateSigningRequest)
         except NotFound:
-            raise ClusterUnavailable(
+            raise CommandError(
                 f"CertificateSigningRequest {source.name} not found; Kubernetes deletes a decided request "
                 "after an hour. To explain the newest request of a node, add --node"
             ) from None
     elif filed is None:
         meant = suggest_name(source.name, (one.node_name for one in requests))
-        raise ClusterUnavailable(
+        raise CommandError(
             f"Kubernetes has no request for a serving certificate of node {source.name}{meant} "
             "Kubernetes deletes a decided request after an hour. Check that the kubelet requests "
             "certificates (rotate-server-certificates)"

@@ -7,7 +7,7 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, suggest_name
+from cli.cluster.kube_reader import get_or_unavailable, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import list_events, read_cluster, require
@@ -40,7 +40,7 @@ class NodeQuery(ClusterQuery, frozen=True, kw_only=True):
 
 
 async def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
-    """Read the evidence. The rules of `file` choose the resources. Raises ClusterUnavailable."""
+    """Read the evidence. The rules of `file` choose the resources. Raises CommandError."""
     async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source, file)
     if not evidence.node.provided_node_ip:
@@ -69,7 +69,7 @@ async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledCon
     node = next((node for node in nodes if node.name == source.name), None)
     if node is None:
         meant = suggest_name(source.name, (node.name for node in nodes))
-        raise ClusterUnavailable(
+        raise CommandError(
             f"Node {source.name} not found{meant} If its machine exists, the kubelet's log says why it "
             "has not registered (talosctl logs kubelet)"
         )

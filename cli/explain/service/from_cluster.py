@@ -6,10 +6,11 @@ import msgspec
 
 from cli.cluster.access import open_kube_client
 from cli.cluster.cloud_accounts import list_accounts
-from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable
+from cli.cluster.kube_reader import get_or_unavailable
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_lease_state, list_events, list_workloads, read_cluster
 from cli.cluster.unavailable import Unavailable
+from cli.command_exit import CommandError
 from cli.explain.service.service_explanation import ServiceEvidence, find_account
 from libs.common.contract.services import get_cloud_lease_name
 from libs.common.kube.errors import NotFound
@@ -17,13 +18,13 @@ from libs.common.kube.events import ObjectReference
 
 
 async def gather_service_evidence(query: ClusterQuery, name: str) -> ServiceEvidence:
-    """Read the evidence about the Service `name` in `query.namespace`. Raises ClusterUnavailable."""
+    """Read the evidence about the Service `name` in `query.namespace`. Raises CommandError."""
     namespace = query.namespace
     async with open_kube_client(query.kubeconfig, query.context, command="explain") as kube:
         try:
             service = await kube.get_service(namespace, name)
         except NotFound:
-            raise ClusterUnavailable(
+            raise CommandError(
                 f"Service {namespace}/{name} not found: set its namespace with --namespace"
             ) from None
         about = ObjectReference(kind="Service", name=service.name, namespace=namespace, uid=service.uid)

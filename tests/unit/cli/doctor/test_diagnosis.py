@@ -11,10 +11,10 @@ from cli.cluster.installation import (
     find_installations,
 )
 from cli.cluster.kube_objects import COLLECTIONS, Container, Workload
-from cli.cluster.kube_reader import ClusterUnavailable
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS
 from cli.cluster.unavailable import NOT_QUERIED, Unavailable
+from cli.command_exit import CommandError
 from cli.doctor.command import CHECK_NAMES
 from cli.doctor.diagnosis import diagnose, list_parts
 from cli.doctor.findings import format_diagnosis
@@ -86,7 +86,7 @@ def test_an_installation_is_found_by_what_runs_and_not_by_its_name():
     assert (here.prefix, here.services) == (PREFIX, ("watcher", "csr"))
     query = ClusterQuery(namespace="kube-system", release=PREFIX)
     assert select_installation(query, found, is_cluster_wide=True) is here
-    with pytest.raises(ClusterUnavailable, match=f"no such installation; found: .*{PREFIX}"):
+    with pytest.raises(CommandError, match=f"no such installation; found: .*{PREFIX}"):
         select_installation(ClusterQuery(namespace="", release="other"), found, is_cluster_wide=True)
 
 
@@ -141,7 +141,7 @@ def test_what_is_applied_again_keeps_the_image_that_runs():
     [(True, "in the cluster"), (False, "in namespace kube-system, and you may not")],
 )
 def test_that_nothing_is_installed_is_said_of_no_more_than_was_looked_at(is_cluster_wide: bool, told: str):
-    with pytest.raises(ClusterUnavailable, match=f"this controller is not installed {told}"):
+    with pytest.raises(CommandError, match=f"this controller is not installed {told}"):
         select_installation(ClusterQuery(namespace=""), (), is_cluster_wide=is_cluster_wide)
 
 
