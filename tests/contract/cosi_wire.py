@@ -86,9 +86,10 @@ class Cosi:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
 
-    async def call(self, path: str, request: bytes, node: str, **headers: str) -> bytes:
+    async def call(self, path: str, request: bytes, node: str | None, **headers: str) -> bytes:
+        metadata = headers if node is None else {"node": node, **headers}
         method = UnaryUnaryMethod[bytes, bytes](self.channel, path, bytes, bytes)
-        return await method(request, metadata={"node": node, **headers}, timeout=30)
+        return await method(request, metadata=metadata, timeout=30)
 
     async def get(self, node: str | None, namespace: str, kind: str, name: str) -> bytes:
         method = UnaryUnaryMethod[bytes, bytes](self.channel, "/cosi.resource.State/Get", bytes, bytes)
