@@ -165,6 +165,7 @@ class LabelerService:
         """Return the reasons why this replica writes nothing, or not everything."""
         return (
             *self._flow.list_pause_reasons(),
+            *self._uninitialized_node_monitor.problems(),
             *self._config_reloader.problems(),
             *(self._cloud.problems() if self._has_accounts else ()),
         )

@@ -7,7 +7,7 @@ is down. Every replica runs it. Each waits a random time and writes only reasons
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,8 +30,11 @@ from services.labeler.core.plan.plan_node import plan_unreported_node
 from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
+    MAX_SEPARATE_REPORTS,
+    SharedBlocker,
     UninitializedNode,
     UninitializedNodes,
+    find_shared_blocker,
     plan_waiting_node,
 )
 from services.labeler.node_writer import NodeWriter
@@ -44,7 +47,6 @@ REPORT_SPREAD_SECONDS: Final = (
 )
 WRITES_PER_PASS: Final = 50  # so that an outage does not overload the API server with writes
 _RETRY_SECONDS: Final = 5.0
-_MAX_FOREIGN_REPORTS: Final = 10  # Nodes of others that get an Event
 
 
 class _WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +81,14 @@ class UninitializedNodeMonitor:
     why_paused: Callable[[], str]  # returns why writes must wait, or ""
     provider_ids: ProviderIDIndex
 
+    def __post_init__(self) -> None:
+        self._shared_blocker: SharedBlocker | None = None
+        self._shared_report_at: float | None = None
+
+    def problems(self) -> tuple[str, ...]:
+        """Return the blocker that most waiting Nodes share, if any."""
+        return () if self._shared_blocker is None else (f"outage: {self._shared_blocker}",)
+
     async def run(self) -> None:
         """Check the Nodes every PASS_SECONDS until cancelled."""
         while True:
@@ -93,7 +103,9 @@ class UninitializedNodeMonitor:
         found = (self._evaluate(name, at) for name in tuple(self.uninitialized_nodes.by_name))
         all_waits = [wait for wait in found if wait is not None]
         waits = {wait.node.name: wait for wait in all_waits if wait.is_ours}
-        metrics.BLOCKED_NODES.set(sum(wait.blocker is not None for wait in waits.values()))
+        blocked = {name: wait.blocker for name, wait in waits.items() if wait.blocker}
+        metrics.BLOCKED_NODES.set(len(blocked))
+        self._update_shared_blocker({name: each.reason for name, each in blocked.items()}, len(waits), at)
         for wait in waits.values():
             self._schedule_report(wait, at)
         due = [
@@ -103,6 +115,7 @@ class UninitializedNodeMonitor:
         ]
         for name in due[:WRITES_PER_PASS]:
             await self._report_blocker(name)
+        self._report_shared_blocker(waits, at)
         await self._publish_unqueried_nodes()
         self._report_foreign_nodes([wait for wait in all_waits if not wait.is_ours], at)
 
@@ -136,7 +149,7 @@ class UninitializedNodeMonitor:
         elif is_reported_on(wait.node, blocked):
             waiting.report_at, waiting.reported_reason = None, ""
         elif waiting.reported_reason != blocked.reason and waiting.report_at is None:
-            waiting.report_at = at + self.random.uniform(0.0, REPORT_SPREAD_SECONDS)
+            waiting.report_at = self._random_report_time(at)
 
     async def _report_blocker(self, name: str) -> None:
         """Evaluate the Node again and write the condition; earlier writes of this pass took time."""
@@ -145,9 +158,10 @@ class UninitializedNodeMonitor:
             return
         if is_reported_on(wait.node, wait.blocker):
             return
+        shared = self._shared_blocker is not None and self._shared_blocker.reason == wait.blocker.reason
         wait.waiting_node.report_at = None
         try:
-            await self.node_writer.report_blocker(wait.node, wait.blocker, with_event=True)
+            await self.node_writer.report_blocker(wait.node, wait.blocker, with_event=not shared)
         except (NotFound, FenceFailed):
             return  # the Node was deleted or replaced: an event of the watcher follows
         except (TemporaryError, PermanentError) as error:
@@ -160,6 +174,30 @@ class UninitializedNodeMonitor:
         log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
         if self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
             await self._publish_decision(wait.node, wait.plan)
+
+    def _update_shared_blocker(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
+        before, self._shared_blocker = self._shared_blocker, find_shared_blocker(reasons, waiting)
+        if self._shared_blocker is None:
+            self._shared_report_at = None
+            if before is not None:
+                log.info("outage ended", extra={"reason": before.reason})
+        elif before is None or before.reason != self._shared_blocker.reason:
+            self._shared_report_at = self._random_report_time(at)
+            log.warning("outage: many nodes share a blocker", extra={"reason": str(self._shared_blocker)})
+
+    def _report_shared_blocker(self, waits: Mapping[str, _WaitingNode], at: float) -> None:
+        """Record one Event for all Nodes that share the blocker, on the first by name."""
+        wait = waits.get(self._shared_blocker.first_node) if self._shared_blocker is not None else None
+        if (
+            self._shared_report_at is None
+            or at < self._shared_report_at
+            or wait is None
+            or wait.blocker is None
+        ):
+            return
+        text = f"{self._shared_blocker}; here: {wait.blocker.message}"
+        self.node_writer.record_event(wait.node, Notice(reason=wait.blocker.reason, message=text))
+        self._shared_report_at = None
 
     async def _publish_unqueried_nodes(self) -> None:
         """Publish that Nodes without provided-node-ip are not managed.
@@ -185,7 +223,7 @@ class UninitializedNodeMonitor:
             and wait.plan.not_ours is not None
             and wait.plan.not_ours.notice is not None
         ]
-        if len(found) > _MAX_FOREIGN_REPORTS:
+        if len(found) > MAX_SEPARATE_REPORTS:
             return  # so many Nodes belong to another cloud controller manager, which has a problem of its own
         for node, notice in found:
             self.node_writer.report(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
@@ -194,6 +232,9 @@ class UninitializedNodeMonitor:
         await self.decision_publisher.publish(
             node, plan.outcome, plan.reason_and_notices, changes=plan.summary
         )
+
+    def _random_report_time(self, at: float) -> float:
+        return at + self.random.uniform(0.0, REPORT_SPREAD_SECONDS)
 
     def _observed_node(self, name: str) -> Node | None:
         event = self.stream_cache.get_event(f"{OBSERVED_NODE}.{name}")

@@ -1,5 +1,7 @@
 """Keeps the Nodes that still have the uninitialized taint, and evaluates what blocks them."""
 
+from collections import Counter
+from collections.abc import Mapping
 from math import inf
 from typing import Final, NamedTuple
 
@@ -16,6 +18,7 @@ FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts 
 # From the first observation of a Node until a replica has applied its machine's facts.
 RECONCILE_GRACE_SECONDS: Final = 10.0
 HANDLER_GRACE_SECONDS: Final = 3.0  # in addition from the arrival of the facts, which are late in a burst
+MAX_SEPARATE_REPORTS: Final = 10  # up to this number, each Node gets its own Event
 
 
 class _PlanInput(NamedTuple):
@@ -36,6 +39,18 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
     last_plan: tuple[_PlanInput, Plan] | None = None  # valid while its input is the same
     is_reconciled: bool = False  # whether this replica has applied the plan of an event about its machine
+
+
+class SharedBlocker(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason that more than half of the uninitialized Nodes have in common."""
+
+    reason: str
+    blocked_count: int
+    waiting_count: int
+    first_node: str  # first by name, so that all replicas choose the same Node
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.blocked_count} of {self.waiting_count} uninitialized Nodes"
 
 
 class UninitializedNodes:
@@ -137,3 +152,17 @@ def _plan_reported_node(inputs: _PlanInput, provider_ids: ProviderIDIndex) -> Pl
         blocker = block(WRITE_FAILED, error=inputs.failed_write)
         return Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
     return plan
+
+
+def find_shared_blocker(reasons: Mapping[str, str], waiting_count: int) -> SharedBlocker | None:
+    """Return the reason that more than ten and more than half of the waiting Nodes share, or None.
+
+    `reasons`: the reason of each blocked Node, by name. `waiting_count`: all managed Nodes that wait.
+    """
+    if len(reasons) <= MAX_SEPARATE_REPORTS:
+        return None
+    [(reason, count)] = Counter(reasons.values()).most_common(1)
+    if count <= MAX_SEPARATE_REPORTS or count * 2 <= waiting_count:
+        return None
+    first = min(name for name, each in reasons.items() if each == reason)
+    return SharedBlocker(reason=reason, blocked_count=count, waiting_count=waiting_count, first_node=first)

@@ -28,8 +28,10 @@ from services.labeler.core.plan.plan_node import plan_unreachable_node
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     HANDLER_GRACE_SECONDS,
+    MAX_SEPARATE_REPORTS,
     UninitializedNode,
     UninitializedNodes,
+    find_shared_blocker,
 )
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from tests.builders import (
@@ -248,6 +250,37 @@ def test_a_failed_write_is_kept_for_the_node_that_it_was_meant_for_until_one_suc
     assert waiting.by_name["a"].failed_write == "no"
     waiting.record_write("a")
     assert waiting.by_name["a"].failed_write == ""
+
+
+# ---- outages
+
+
+@pytest.mark.parametrize(
+    ("blocked", "waiting", "is_one"),
+    [
+        ({}, 0, False),
+        (dict.fromkeys(range(MAX_SEPARATE_REPORTS), "A"), MAX_SEPARATE_REPORTS, False),
+        (dict.fromkeys(range(MAX_SEPARATE_REPORTS + 1), "A"), MAX_SEPARATE_REPORTS + 1, True),
+        (dict.fromkeys(range(11), "A"), 21, True),
+        (dict.fromkeys(range(11), "A"), 22, False),
+        (dict.fromkeys(range(6), "A") | dict.fromkeys(range(6, 12), "B"), 12, False),
+        (dict.fromkeys(range(11), "A") | dict.fromkeys(range(11, 20), "B"), 20, True),
+    ],
+)
+def test_trouble_of_more_than_ten_and_more_than_half_is_an_outage(blocked, waiting, is_one):
+    found = find_shared_blocker({f"node-{number:02}": reason for number, reason in blocked.items()}, waiting)
+    assert (found is not None) is is_one
+    if found:
+        assert (found.reason, found.first_node) == ("A", "node-00")
+
+
+@given(st.dictionaries(st.text("ab", max_size=5), st.sampled_from("XYZ"), max_size=60), st.integers(0, 20))
+def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: int):
+    found = find_shared_blocker(reasons, len(reasons) + more)
+    if found:
+        assert reasons[found.first_node] == found.reason
+        assert found.blocked_count == sum(reason == found.reason for reason in reasons.values())
+        assert str(found).startswith(found.reason)
 
 
 # ---- the freshest view
