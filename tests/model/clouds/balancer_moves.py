@@ -286,7 +286,17 @@ def _send(
             return f"may not delete {name}", world, _rejection("in_use")
     if paid is None:
         return f"deletes {name} in vain", world, NotFound()
+    if _wants_recorded(account, service, paid):
+        world = replace(world, violation=f"{name} is deleted, and its Service wants it")
     return f"deletes {name}", _delete_paid(world, paid), WriteSuccess()
+
+
+def _wants_recorded(account: BalancerAccount, service: Kube, paid: Paid) -> bool:
+    """Whether the Service, as the process has read it, is to keep this balancer."""
+    is_wanted = service.is_wanted and not service.is_deleting and service.account == account.name
+    record = service.record
+    is_recorded = record is not None and (record.account, record.id) == (account.name, paid.id)
+    return is_wanted and is_recorded and service.uid == paid.maker and paid.state != "failed"
 
 
 def _create(world: World, account: BalancerAccount, service: Kube, version: int) -> tuple[str, World]:

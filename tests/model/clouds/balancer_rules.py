@@ -9,9 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.clouds.balancers import Balancer
+from libs.common.contract.kube_service import KubeService
 from services.cloud.core.balancers import balancer_answers, plan_end, plan_step, step_parts
 from services.cloud.core.balancers.balancer_answers import ANSWER_AGE, get_own_attempt
+from services.cloud.core.balancers.balancer_record import BalancerAccount, is_selected, read_balancer_record
 from services.cloud.core.balancers.balancer_steps import RecordBalancer
+from tests.builders import NOW
 from tests.model.clouds.balancer_moves import build_model
 from tests.model.clouds.balancer_world import (
     BEGIN,
@@ -161,6 +164,16 @@ def _has_failed(_view: Any, _record: Any, found: Balancer) -> bool:
     return found.has_failed
 
 
+def _is_selected_without_id(service: KubeService, account: BalancerAccount) -> bool:
+    """As if a balancer that is recorded were always to end."""
+    record = read_balancer_record(service, NOW)
+    return is_selected(service, account) and (record is None or not record.id)
+
+
+def _begin_beside(view: Any, _: Any) -> Any:
+    return plan_step._plan_present(view, None)
+
+
 def _no_other_account(*_: Any) -> str:
     return ""
 
@@ -235,6 +248,16 @@ RULES: Final[Mapping[str, Rule]] = {
         violation="the Service has 2 balancers",
         patches={"end_tagged": _nothing},
         other_project=2,
+    ),
+    "only a Service that ends or changes loses its balancer": Rule(
+        faults=Faults(), violation="its Service wants it", patches={"is_selected": _is_selected_without_id}
+    ),
+    "an account begins only when the former one has ended": Rule(
+        faults=Faults(),
+        script=CHANGE_OF_CLASS,
+        violation=_DOUBLE,
+        patches={"_plan_beside": _begin_beside},
+        other_project=1,
     ),
     "only a balancer that was never ready is replaced": Rule(
         faults=Faults(breakages=1),
