@@ -10,11 +10,11 @@ from libs.common.contract.services import SERVICE_TABLE, ServiceSpec
 from libs.common.service.service import ServiceDefinition
 
 
-def load_definitions(specs: Iterable[ServiceSpec] = SERVICE_TABLE) -> tuple[ServiceDefinition[Any], ...]:
+def load_definitions() -> tuple[ServiceDefinition[Any], ...]:
     """Return `<NAME>_DEFINITION` of `services.<name>.service` for each service."""
     return tuple(
         getattr(import_module(f"services.{spec.service}.service"), f"{spec.service.upper()}_DEFINITION")
-        for spec in specs
+        for spec in SERVICE_TABLE
     )
 
 

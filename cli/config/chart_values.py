@@ -130,12 +130,6 @@ def check_values_file(text: bytes, source: str) -> list[FileReport]:
     return [_check_document(each, source) for each in find_values(text)]
 
 
-def check_values(text: str | bytes, source: str) -> FileReport:
-    """Check a file with the values of one release."""
-    [report] = check_values_file(text.encode() if isinstance(text, str) else text, source)
-    return report
-
-
 def _check_document(document: ValuesDocument, source: str) -> FileReport:
     if document.mistakes:
         return FileReport(source=source, owner=document.owner, mistakes=document.mistakes)

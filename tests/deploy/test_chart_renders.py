@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.config.chart_values import check_values
+from cli.config.chart_values import check_values_file
+from libs.common.cloud_config.model import Finding
 from libs.testbed.helm.chart import (
     CHART,
     PLACEHOLDER,
@@ -36,6 +37,12 @@ CLOUD = CLOUDS[0]
 CHART_FILE = yaml.safe_load((CHART / "Chart.yaml").read_text())
 APP_VERSION = CHART_FILE["appVersion"]
 STALE = "run `make manifests`, check the difference, and commit it"
+
+
+def find_mistakes(text: str) -> tuple[Finding, ...]:
+    """What `talos-ccm config check` finds in a file of values."""
+    [report] = check_values_file(text.encode(), "f")
+    return report.mistakes
 
 
 @pytest.mark.parametrize("profile", ["default", "all-in-one", "elsewhere"])
@@ -228,7 +235,7 @@ def accounts_with(
 def test_a_mistake_in_the_values_is_rejected_by_name(overrides, about: str):
     with pytest.raises(HelmError, match=about):
         render_text(ChartValues(overrides=overrides))
-    assert check_values(yaml.safe_dump(nested(overrides)), "f").mistakes, "config check finds it, too"
+    assert find_mistakes(yaml.safe_dump(nested(overrides))), "config check finds it, too"
 
 
 def nested(overrides: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +253,7 @@ def nested(overrides: dict[str, Any]) -> dict[str, Any]:
 # Without `image`, check warns: --set can name the repository.
 @pytest.mark.parametrize("key", sorted(set(schema()["properties"]) - {"image"}))  # type: ignore[call-overload]
 def test_config_check_rejects_a_key_without_a_value_as_the_chart_does(key: str):
-    mistakes = check_values(f"{key}:\n", "f").mistakes
+    mistakes = find_mistakes(f"{key}:\n")
     try:
         render_text(ChartValues(overrides={key: None}))
     except HelmError:
@@ -304,7 +311,7 @@ def test_old_values_that_name_the_references_image_fail_the_install(overrides, a
     for profile in ({}, {"daemonSet.enabled": True}):
         with pytest.raises(HelmError, match=about):
             render_text(ChartValues(files=(old,), overrides=overrides | profile, repository=""))
-        assert check_values(yaml.safe_dump(nested(here | profile)), "f").mistakes
+        assert find_mistakes(yaml.safe_dump(nested(here | profile)))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +330,7 @@ def test_old_values_that_name_the_references_image_fail_the_install(overrides, a
 )
 def test_a_tag_that_may_be_ours_is_accepted(overrides):
     assert render_manifests(ChartValues(overrides=overrides))
-    assert not check_values(yaml.safe_dump(nested(overrides)), "f").mistakes
+    assert not find_mistakes(yaml.safe_dump(nested(overrides)))
 
 
 @pytest.mark.parametrize("image", [{}, {"image": None}, {"image.repository": None}, {"image.tag": "v1.12.0"}])

@@ -54,7 +54,6 @@ class KubeServiceSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     load_balancer_class: str | None = None
     load_balancer_ip: str = msgspec.field(name="loadBalancerIP", default="")
     load_balancer_source_ranges: tuple[str, ...] = ()
-    allocate_load_balancer_node_ports: bool = True
     external_traffic_policy: str = ""
     health_check_node_port: int = 0
     session_affinity: str = ""

@@ -2,8 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -67,10 +66,9 @@ class Credentials:
     An exec plugin runs when its credential is about to expire, and after a 401.
     """
 
-    def __init__(self, config: KubeConfig, *, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, config: KubeConfig) -> None:
         """Read the files. Raises KubeConfigError on failure. An exec plugin first runs in `refresh`."""
         self._config = config
-        self._now = now
         self._checked_at = float("-inf")
         self._seen: _Seen = ()
         self._given: ExecCredential | None = None
@@ -84,7 +82,7 @@ class Credentials:
     def problem(self) -> str:
         """Why the credentials may be out of date, "" if nothing is known."""
         token = self._config.token
-        if not self._problem and token and token.expires_at and self._now() >= token.expires_at:
+        if not self._problem and token and token.expires_at and utc_now() >= token.expires_at:
             return f"{token.field} has expired: any command of kubectl renews it, then start again"
         return self._problem
 
@@ -116,7 +114,7 @@ class Credentials:
         if self._given is None:
             return True
         until = self._given.expiration_timestamp
-        return until is not None and self._now() + margin >= until
+        return until is not None and utc_now() + margin >= until
 
     def _reload_files(self) -> bool:
         if self._stat_files() == self._seen:

@@ -134,6 +134,9 @@ def _merge_faults(addresses: tuple[str, ...], faults: list[MachineFault]) -> Mac
     return msgspec.structs.replace(first, message=first.message + more)
 
 
+_SLOW_SECONDS: Final = 1.0  # a query that takes longer gives its slot to others
+
+
 class QuerySlots:
     """Limits how many machines are queried at once. It does not limit Talos calls.
 
@@ -141,9 +144,8 @@ class QuerySlots:
     if it is slow, so that hanging machines do not block healthy ones.
     """
 
-    def __init__(self, places: int, *, slow_seconds: float = 1.0) -> None:
+    def __init__(self, places: int) -> None:
         self._semaphore = asyncio.Semaphore(places)
-        self._slow_seconds = slow_seconds
 
     @property
     def is_full(self) -> bool:
@@ -152,7 +154,7 @@ class QuerySlots:
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[None]:
-        """Hold a slot for `slow_seconds` at most. The body may take longer."""
+        """Hold a slot for a second at most. The body may take longer."""
         await self._semaphore.acquire()
         is_released = False
 
@@ -162,7 +164,7 @@ class QuerySlots:
                 is_released = True
                 self._semaphore.release()
 
-        timer = asyncio.get_running_loop().call_later(self._slow_seconds, release)
+        timer = asyncio.get_running_loop().call_later(_SLOW_SECONDS, release)
         try:
             yield
         finally:

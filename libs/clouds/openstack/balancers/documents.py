@@ -65,7 +65,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     session_persistence: SessionPersistence | None = None
     loadbalancers: tuple[Reference, ...]
     members: tuple[Reference, ...]
-    healthmonitor_id: ObjectId | None = None
     updated_at: _Text | None  # also when a member changes
     tags: tuple[str, ...]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Self
@@ -68,7 +67,6 @@ class NatsBus:
         tls_ca_file: Path | None = None,
         hooks: BusHooks | None = None,
         timing: Timeouts | None = None,
-        jitter: Callable[[], float] = random.random,
         stream_replicas: int = 0,
     ) -> Self:
         """Start the supervisor; return after its first attempt. An unreachable NATS is no error.
@@ -78,9 +76,7 @@ class NatsBus:
         access = NatsAccess(
             servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
         )
-        link = ConnectionSupervisor(
-            access, timing=timing or Timeouts(), hooks=hooks or BusHooks(), jitter=jitter
-        )
+        link = ConnectionSupervisor(access, timing=timing or Timeouts(), hooks=hooks or BusHooks())
         bus = cls(link, stream_replicas)
         bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._poll_stream())]
         try:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from cli.__main__ import main
 from cli.config.chart_schema import CHART, check_schema
-from cli.config.chart_values import check_values, check_values_file
+from cli.config.chart_values import check_values_file
+from cli.config.config_check import FileReport
 from libs.testbed.helm.renders import EMBEDDED, render_embedded
 from tests.architecture.sources import ROOT
 
@@ -32,9 +33,14 @@ CILIUM = (
 )
 
 
+def check(text: str | bytes) -> FileReport:
+    [report] = check_values_file(text.encode() if isinstance(text, str) else text, "f")
+    return report
+
+
 def found(text: str) -> tuple[list[str], list[str], list[str]]:
     """Return mistakes, warnings and differences, each as path and problem."""
-    report = check_values(text, "f")
+    report = check(text)
     mistakes, warnings, differences = (
         [f"{each.path} {each.problem}" for each in kind]
         for kind in (report.mistakes, report.warnings, report.differences)
@@ -205,7 +211,7 @@ def test_a_missing_image_is_a_warning_in_a_release_and_otherwise_not_checked():
         (release % f"replicaCount: 1, {IMAGE}", [], False),
         (RELEASE + "spec: {valuesFrom: [{kind: Secret, name: s}]}", [], True),
     ):
-        report = check_values(text, "f")
+        report = check(text)
         assert [each.path for each in report.warnings] == warnings
         assert report.not_checked.startswith(elsewhere) == is_elsewhere
 
@@ -329,7 +335,7 @@ def test_ignored_and_missing_sources_of_values_are_told():
     ],
 )
 def test_memory_limits_below_the_measured_peak_are_warned_of(values: str, paths: list[str]):
-    warnings = check_values(values, "f").warnings
+    warnings = check(values).warnings
     assert [each.path for each in warnings if "memory" in each.path] == paths
 
 
@@ -385,7 +391,7 @@ def test_whatever_is_written_somewhere_is_judged(data: st.DataObject):
             holder = holder[key]
         odd = data.draw(ODD | st.none() | st.floats() | st.lists(st.text(max_size=20), max_size=3))
         holder[place[-1]] = copy.deepcopy(odd)
-    assert check_values(yaml.safe_dump(values), "f").not_checked
+    assert check(yaml.safe_dump(values)).not_checked
 
 
 WORDS = ["--v", "--v=1", "-v2", "--", "-", "--help", "--cloud-config=/x", "--csr-in-flight", "x", "--bus", ""]
@@ -394,5 +400,5 @@ WORDS = ["--v", "--v=1", "-v2", "--", "-", "--help", "--cloud-config=/x", "--csr
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=12)), st.booleans())
 def test_whatever_flags_are_written_are_judged_and_no_file_is_read(flags: list[str], in_one: bool):
     values = {"extraArgs": flags, "services": {"csr": {"extraArgs": flags}}, "daemonSet": {"enabled": in_one}}
-    found = check_values(json.dumps(values), "f")
+    found = check(json.dumps(values))
     assert not any("/x" in each.problem and "read" in each.problem for each in found.mistakes)
