@@ -80,12 +80,6 @@ class SimProject:
         self.region.deleted[server_id] = server
         self._record(server, action, events, message)
 
-    def soft_delete_server(self, server_id: str) -> None:
-        """Delete a server that an operator may still restore."""
-        self.update_server(server_id, status="SOFT_DELETED")
-        server = self.region.servers[server_id]
-        self._record(server, "delete", [make_event("compute_soft_delete_instance")])
-
     def lose_server(self, server_id: str) -> None:
         """Let Nova have neither the server nor its actions, as after a purge of its database."""
         del self.region.servers[server_id], self.region.actions[server_id]
