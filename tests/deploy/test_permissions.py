@@ -1,9 +1,12 @@
 """The installed chart on a real API server: the permissions of each account are sufficient and minimal."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -11,16 +14,15 @@ from libs.common.contract.services import SERVICES, PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
-from libs.testbed.kubelets import JSON_PATCH, SimKubelet
+from libs.testbed.kubelets import JSON, JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import PATIENT_LEASE
 from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.bus_actors import wait_until
-from tests.deploy.accounts import Account, rules_of
 from tests.deploy.installation import Installation
-from tests.deploy.pods import IP, Pod
+from tests.deploy.pods import IP, Pod, token_of
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 
 EXTERNAL = "203.0.113.7"
@@ -42,6 +44,73 @@ EVERYTHING = ChartValues(
 RIGHTS: dict[str, tuple[PolicyRule, ...]] = {
     wiring.service: tuple(rule for rule in wiring.policy_rules if not rule.controllers) for wiring in SERVICES
 } | {"nats": bootstrap_rights(ResourceNames(namespace=NAMESPACE, prefix=PREFIX))}
+
+
+class Rule(NamedTuple):
+    """One allowed action; name "" is any."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+
+def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
+    """The actions that these rules allow in that namespace, cluster-wide ones included."""
+    return {
+        Rule(right.group, right.resource, verb, name)
+        for right in rights
+        if right.namespace in ("", namespace)
+        for verb in right.verbs
+        for name in right.resource_names or ("",)
+    }
+
+
+class Account:
+    """A client with only the token of an account."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self._session = session
+        self._server = server
+
+    @classmethod
+    @asynccontextmanager
+    async def of(
+        cls, control_plane: ControlPlane, kubelets: KubeletFleet, namespace: str, name: str
+    ) -> AsyncIterator["Account"]:
+        """Return a client with a new token of that ServiceAccount."""
+        headers = {"Authorization": f"Bearer {await token_of(kubelets, namespace, name)}"}
+        trust = ssl.create_default_context(cafile=control_plane.ca_file)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=trust), headers=headers
+        ) as session:
+            yield cls(session, control_plane.server)
+
+    async def request(self, method: str, path: str, body: Any, *, content_type: str = JSON) -> HttpResponse:
+        """Send one request and return the response, whatever its status."""
+        data, headers = msgspec.json.encode(body), {"Content-Type": content_type}
+        async with self._session.request(method, self._server + path, data=data, headers=headers) as answer:
+            text = await answer.read()
+            return HttpResponse(answer.status, msgspec.json.decode(text) if text.startswith(b"{") else text)
+
+    async def rules(self, namespace: str) -> set[Rule]:
+        """All actions that the API server allows in that namespace (SelfSubjectRulesReview)."""
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        body: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        }
+        answer = await self.request("POST", path, body)
+        assert answer.status == 201, answer
+        return {
+            Rule(group, resource, verb, name)
+            for rule in answer.body["status"]["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            for name in rule.get("resourceNames", [""])
+        }
 
 
 @pytest.fixture(scope="module")
