@@ -49,6 +49,7 @@ from tests.model.clouds.balancer_world import (
     LIFE,
     MAX_AGE,
     OTHER_ACCOUNT,
+    OTHER_INGRESS,
     START_PAID,
     TICK,
     WRITE_SECONDS,
@@ -213,6 +214,8 @@ def _patch(world: World, number: int, process: Process, service: Kube, step: Any
         case WriteStatus(condition=condition, ingress=ingress):
             text, kube = "writes the status", replace(kube, condition=condition)
             if ingress is not None:
+                if kube.ingress == OTHER_INGRESS:
+                    world = replace(world, violation="the address of another controller goes")
                 kube = replace(kube, ingress=ingress)
                 served = {each.ip for each in ingress}
                 paid = (replace(each, has_served=each.has_served or each.id in served) for each in world.paid)
@@ -409,6 +412,10 @@ def _list_user_steps(world: World) -> Iterator[Step[World]]:
         }[text]
         if changed is not None:
             yield Step(text, _change_kube(after, changed), False)
+    if kube.is_deleting and faults.overwrites:
+        after = replace(world, faults=replace(faults, overwrites=faults.overwrites - 1))
+        changed = replace(kube, ingress=OTHER_INGRESS)
+        yield Step("another controller writes its address", _change_kube(after, changed), False)
     if kube.record is not None and faults.wipes:
         used = replace(faults, wipes=faults.wipes - 1)
         after = replace(world, faults=used, is_record_removed=True)

@@ -73,6 +73,9 @@ SEARCHES: Final[Mapping[str, Search]] = {
     "balancers that fail, of which some have served": Search(
         faults=Faults(breakages=2, crashes=1), physics=Physics(builds_slowly=True)
     ),
+    "an address of another controller": Search(
+        faults=Faults(overwrites=1, crashes=1), physics=Physics(builds_slowly=True)
+    ),
     "two accounts of one project, and a record that names the other one": Search(
         faults=Faults(forged_accounts=1, crashes=1), other_project=1
     ),
@@ -158,6 +161,10 @@ def _no_doubles(*_: Any) -> tuple[()]:
 
 def _allow_all(_: Any, step: Any) -> Any:
     return step
+
+
+def _has_addresses(view: Any, _found: Any) -> bool:
+    return bool(view.service.status.load_balancer.ingress)
 
 
 def _has_failed(_view: Any, _record: Any, found: Balancer) -> bool:
@@ -264,6 +271,12 @@ RULES: Final[Mapping[str, Rule]] = {
         violation="has served, and is deleted",
         physics=Physics(builds_slowly=True),
         patches={"_may_replace": _has_failed},
+    ),
+    "only addresses of the account go at the end": Rule(
+        faults=Faults(overwrites=1),
+        violation="the address of another controller goes",
+        physics=Physics(builds_slowly=True),
+        patches={"is_own_status": _has_addresses},
     ),
     "a protected balancer is released": Rule(
         faults=Faults(protections=1), violation=_ENDLESS, patches={"plan_removal": _ignore_protection}

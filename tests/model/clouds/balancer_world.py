@@ -119,6 +119,7 @@ class Faults(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
     forgeries: int = 0  # the record gets the id of a foreign balancer
     forged_accounts: int = 0  # the record names the other account
     breakages: int = 0  # a balancer fails; only where the cloud takes time to build one
+    overwrites: int = 0  # another controller writes its address while the Service ends
 
 
 class Physics(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +167,7 @@ class World(msgspec.Struct, frozen=True):
         return self.project if account == ACCOUNT else self.other_project
 
 
+OTHER_INGRESS: Final = (Ingress(ip="other"),)  # of another controller
 START_PAID: Final = (
     Paid("f", 1, FOREIGN, FOREIGN),  # of the same cluster, for another Service
     Paid("g", 1, FOREIGN, None),
