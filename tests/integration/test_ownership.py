@@ -1,6 +1,8 @@
 """Several cloud controller managers at one control plane: no field has two writers."""
 
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
@@ -10,32 +12,115 @@ import msgspec
 import pytest
 
 from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.node import BLOCKED_CONDITION
+from libs.common.contract.services import SERVICES
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.machine_fleet import SimMachineFacts, make_machine
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.native_ccm import NODE_LIFECYCLE, CloudInstance, NativeCcm
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_permissions import ALL_IN_ONE
+from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
+from libs.testbed.signing_requests import CSRS, read_outcome
 from tests.bus_actors import wait_until
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
-from tests.integration.ownership_cluster import (
-    NATIVE,
-    POD_CIDRS,
-    A,
-    B,
-    cluster_without_controllers,
-    is_untouched,
-    provider_id,
-    requested,
-    running,
-    until_blocked,
-    writers_of_fields,
-    written_by,
-)
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, LEASE, QUICK, Cluster
+from tests.integration.service_cluster import MEMORY, run_services
+
+A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
+POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.255.0/24")
 
 
 @pytest.fixture
 async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with cluster_without_controllers(control_plane, tmp_path) as running:
-        yield running
+    """Machines and kubelets, without a controller for Nodes yet."""
+    async with (
+        KubeletFleet.start(control_plane) as kubelets,
+        MachineFleet.start(tmp_path / "machines") as machines,
+    ):
+        await kubelets.request("DELETE", LEASE)
+        made = Cluster(kubelets, machines)
+        yield made
+        await made.leave()
+        await kubelets.request("DELETE", CSRS)
+        await kubelets.request("DELETE", LEASE)
+
+
+@asynccontextmanager
+async def running(
+    control_plane: ControlPlane,
+    cluster: Cluster,
+    run_dir: Path,
+    *,
+    instance: str = A,
+    ownership: dict[str, Any],
+    controllers: str,
+    flags: Iterable[str] = (),
+    nats: NatsServer | None = None,
+) -> AsyncIterator[ServiceProcesses]:
+    """Our services, ready, with this ownership; without NATS in one process."""
+    form: dict[str, Any] = {"nats_url": nats.url} if nats else MEMORY
+    config = run_dir / f"{instance}.yaml"
+    config.write_bytes(msgspec.yaml.encode({"ownership": ownership}))
+    async with run_services(
+        run_dir / instance,
+        control_plane,
+        cluster.kubelets,
+        cluster.machines,
+        flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT_LEASE, *flags],
+        own_flags={"all-in-one": QUICK, "lifecycle": QUICK},
+        wirings=SERVICES,
+        instance=instance,
+        **form,
+    ) as services:
+        yield services
+
+
+def manager_of(user: str) -> str:
+    """The controller manager of that user: each of our services has its own user. "" for none."""
+    return next((one for one in (A, B, NATIVE) if user == one or user.startswith(f"{one}-")), "")
+
+
+def writers_of_fields(control_plane: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str, str], set[str]]:
+    """The controller managers that changed each field of these Nodes."""
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for change in control_plane.list_node_changes():
+        if manager_of(change.user) and change.node in set(nodes):
+            found[change.node, change.field].add(manager_of(change.user))
+    return found
+
+
+def written_by(control_plane: ControlPlane, manager: str, since: int) -> set[str]:
+    """Nodes and requests that this manager wrote or tried to write."""
+    return {
+        write.about for write in control_plane.list_node_writes(since) if manager_of(write.user) == manager
+    }
+
+
+async def until_blocked(cluster: Cluster, name: str) -> str:
+    """The reason of the Node's condition, once it is set."""
+    reasons: list[str] = []
+
+    async def is_reported() -> bool:
+        conditions = (await cluster.node(name))["status"]["conditions"]
+        reasons[:] = [str(each["reason"]) for each in conditions if each["type"] == BLOCKED_CONDITION]
+        return bool(reasons)
+
+    await wait_until(is_reported, f"{name} reports what it waits for")
+    return reasons[0]
+
+
+async def provider_id(cluster: Cluster, name: str) -> str:
+    return str((await cluster.node(name))["spec"].get("providerID", ""))
+
+
+async def requested(cluster: Cluster, *machines: SimMachineFacts) -> dict[str, str]:
+    """The name of the kubelet's certificate request by machine."""
+    ask = cluster.kubelets.request_certificate
+    return {machine.name: await ask(SimKubelet.of_machine(machine)) for machine in machines}
+
+
+async def is_untouched(cluster: Cluster, request: str) -> bool:
+    return not read_outcome((await cluster.kubelets.request("GET", f"{CSRS}/{request}")).body).conditions
 
 
 def of_team(team: str) -> dict[str, Any]:
