@@ -99,7 +99,7 @@ class _Meta(msgspec.Struct, frozen=True):
 
 
 class _Error(msgspec.Struct, frozen=True):
-    # Only this becomes text: the message may repeat what was sent.
+    # Of a read, only this becomes text.
     code: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,64}$")]
 
 

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from libs.clouds.balancers import Ingress, UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.balancers import Ingress, UnknownOutcome, WriteRejection, WriteResult
 from libs.clouds.instances import NotFound
 from libs.common.contract.kube_service import KubeService
 from services.cloud.core.balancers.balancer_steps import (
@@ -98,18 +98,27 @@ def describe_write(
     """Return the Events of a write with its result; None = the API server has confirmed it."""
     if isinstance(result, WriteRejection) and result.target is not None:
         return ()  # one Event names all targets that are left out
+    is_gone = isinstance(result, NotFound)
+    kept = _describe_kept(step) if isinstance(step, DeleteBalancer) and not is_gone else ()
     if isinstance(result, WriteRejection | UnknownOutcome):
         failed: EventReason = (
             "UpdateLoadBalancerFailed" if isinstance(step, ChangeBalancer) else "SyncLoadBalancerFailed"
         )
         warning = ServiceEvent(reason=failed, message=result.reason, is_warning=True)
         is_end = isinstance(step, DeleteBalancer) and not (step.is_double or step.has_failed)
-        return (_DELETING, warning) if is_end else (warning,)
+        return (_DELETING, *kept, warning) if is_end else (warning,)
     event = _describe_success(step)
-    if isinstance(step, DeleteBalancer) and step.kept and isinstance(result, WriteSuccess):
-        text = f"load balancer {step.balancer_id} is deleted, and what it used stays: {', '.join(step.kept)}"
-        return (_DELETING, ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True))
-    return () if event is None else (event,)
+    return () if event is None else (event, *kept)
+
+
+def _describe_kept(step: DeleteBalancer) -> tuple[ServiceEvent, ...]:
+    """Return the Event that names what outlives the balancer.
+
+    Also after a deletion that fails or ends late: the next look may not show it any more.
+    """
+    text = f"what load balancer {step.balancer_id} used stays: {', '.join(step.kept)}"
+    event = ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
+    return (event,) if step.kept else ()
 
 
 def _describe_settled(settled: Settled, before: Settled | None) -> tuple[ServiceEvent, ...]:

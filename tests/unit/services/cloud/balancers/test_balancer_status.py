@@ -97,7 +97,8 @@ WAITS: list[tuple[Any, str, str]] = [
         (DELETE, REJECTION, ["DeletingLoadBalancer", "SyncLoadBalancerFailed"]),
         (KEEPING, WriteSuccess(), ["DeletingLoadBalancer", "LoadBalancerReleased"]),
         (KEEPING, NotFound(), ["DeletingLoadBalancer"]),
-        (KEEPING, LOST, ["DeletingLoadBalancer", "SyncLoadBalancerFailed"]),
+        (KEEPING, LOST, ["DeletingLoadBalancer", "LoadBalancerReleased", "SyncLoadBalancerFailed"]),
+        (KEEPING, REJECTION, ["DeletingLoadBalancer", "LoadBalancerReleased", "SyncLoadBalancerFailed"]),
         (DOUBLE, WriteSuccess(), ["DeletingDuplicateLoadBalancer"]),
         (DOUBLE, REJECTION, ["SyncLoadBalancerFailed"]),
     ],
@@ -124,7 +125,7 @@ def test_what_is_given_up_or_stays_is_named(step: Any, named: str):
 def test_what_outlives_a_balancer_is_named():
     *_, event = describe_write(KEEPING, WriteSuccess())
     assert (event.message, event.is_warning) == (
-        "load balancer 1 is deleted, and what it used stays: certificate 7, certificate 8",
+        "what load balancer 1 used stays: certificate 7, certificate 8",
         True,
     )
     (event,) = describe_write(replace(RELEASE, kept=("certificate 7",)), WriteSuccess())
