@@ -38,6 +38,7 @@ _MANAGER: Final = "kube-controller-manager"
 _BALANCERS_ENABLED: Final = "HCLOUD_LOAD_BALANCERS_ENABLED"  # in the environment of hcloud-ccm
 _WITHOUT_CLASS: Final = "without a class"
 _SLACK: Final = timedelta(seconds=45)
+_HOST_LENGTH: Final = 63  # of a host name
 _POD_CIDRS: Final = (
     "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/pod-cidrs-patch.yaml"
 )
@@ -121,7 +122,8 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
     accounts = [each for having in owners.values() for each in having]
     defaults, ours = owners.get(_WITHOUT_CLASS, []), list_own_workloads(seen)
     for workload in seen.workloads if defaults else ():
-        if str(workload) not in ours and any(map(_makes_load_balancers, workload.pod.containers)):
+        is_running = str(workload) not in ours and workload.desired_pods
+        if is_running and any(map(_makes_load_balancers, workload.pod.containers)):
             yield Finding.wrong(
                 f"{workload} and account {defaults[0].account.name} both make load balancers of Services "
                 "without a class",
@@ -236,10 +238,13 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
 
 
 def _list_hosts(seen: InstallationSnapshot, pods: tuple[Pod, ...]) -> set[str]:
-    """Return the host names of the pods; that of an own pod on the host network is its node's."""
+    """Return the host names of the pods; that of an own pod on the host network is its node's.
+
+    The kubelet makes the host name of the first 63 characters of a pod's name.
+    """
     own = tuple(f"{process.workload.name}-" for process in seen.installation.processes)
     nodes = {pod.spec.node_name for pod in pods if pod.spec.host_network and pod.name.startswith(own)}
-    return nodes | {pod.name for pod in pods}
+    return nodes | {pod.name[:_HOST_LENGTH].rstrip("-.") for pod in pods}
 
 
 def _find_watcher(seen: InstallationSnapshot) -> str:

@@ -374,6 +374,7 @@ def balancer_cases() -> Iterator[Case]:
         ((default, a_workload(HCLOUD, "--controllers=*,-service-lb-controller")), "ok", ()),
         ((default, a_workload(HCLOUD, "--controllers=cloud-node")), "ok", ()),
         ((default, switched_off), "ok", ()),
+        ((default, a_workload(HCLOUD, replicas=0)), "ok", ()),
         ((default, account("dev", "--load-balancer-default-account=dev")), "wrong", (owned,)),
         ((classed, account("dev", "--load-balancer-class=dev=example.com/lb")), "wrong", ("of class",)),
     ):
@@ -473,6 +474,9 @@ def controller_cases() -> Iterator[Case]:
     stranger = {"lease": make_lease("somebody_1")}
     yield check, "wrong", stranger, ("held by somebody_1, which is no pod of this installation",)
     yield check, "wrong", {"lease": make_lease("")}, ("has no holder",)
+    long = f"production-ccm-{PREFIX}-watcher-6d8f9c7b-abcde"  # longer than a host name, which ends with no "-"
+    pod = msgspec.structs.replace(make_pod("watcher"), metadata=ObjectMeta(name=long))
+    yield check, "ok", {"pods": (pod,), "lease": make_lease(f"{long[:63].rstrip('-')}_1")}, ()
     ours, gone = f"{PREFIX}-watcher-0_1", f"{PREFIX}-watcher-old_a1"
     old = {"lease": make_lease(ours, age=timedelta(minutes=5))}
     yield check, "wrong", old, (f"last holder: {ours}",)
