@@ -54,7 +54,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     quarantine: events.Quarantine | None = None  # None = no ipam reports it
     dead_letters: tuple[events.DeadLetter, ...] = ()
     accounts: tuple[AccountRow, ...] = ()
-    balancers: tuple[BalancerRow, ...] = ()
+    balancers: tuple[BalancerRow, ...] = ()  # of `balancer_count`, those that are not ready first
+    balancer_count: int = 0
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ class ConsoleState:
         self._last: dict[type, Any] = {}
         self._accounts: dict[str, tuple[events.AccountReport, float]] = {}  # and its time
         self._rounds: dict[str, float] = {}  # account -> end of its last query about an instance
-        self._balancers: dict[str, BalancerRow] = {}  # by the key of the Service
+        self._balancers: dict[str, tuple[BalancerRow, float]] = {}  # by the key of the Service; and its time
         self._pulses = PulseBoard()
         self._replayed: set[str] = set()
 
@@ -225,7 +226,7 @@ class ConsoleState:
                 self._balancers.pop(event.key, None)
             case events.KubeServiceObserved(service=service):
                 self._replayed.add(f"service/{service.key}")
-                self._balancers[service.key] = build_balancer_row(service)
+                self._balancers[service.key] = (build_balancer_row(service), at)
             case events.InstanceReport():
                 last = self._rounds.get(event.account, 0.0)  # the account repeats old reports
                 self._rounds[event.account] = max(last, seconds_of(event.answered_at))
@@ -310,12 +311,22 @@ class ConsoleState:
         for name in tuple(self._unsettled):
             self._update_node(name, now)
         self._pulses.expire(now)
-        oldest = now - MAX_MESSAGE_AGE.total_seconds()
-        for key in [key for key, letter in self._dead.items() if seconds_of(letter.at) < oldest]:
-            del self._dead[key]
+        self._forget_expired(now)
         stuck = self._count_states()["stuck"]
         unreachable = sum(1 for record in self._nodes.values() if record.fault is not None)
         self._history.advance(now, stuck=stuck, unreachable=unreachable, dead=len(self._dead))
+
+    def _forget_expired(self, now: float) -> None:
+        """Forget what the stream has dropped: it tells followers nothing, and an account may be removed."""
+        oldest = now - MAX_MESSAGE_AGE.total_seconds()
+        self._dead = {key: each for key, each in self._dead.items() if seconds_of(each.at) >= oldest}
+        self._balancers = {key: each for key, each in self._balancers.items() if each[1] >= oldest}
+        for account in [name for name, (_, at) in self._accounts.items() if at < oldest]:
+            del self._accounts[account]
+            self._rounds.pop(account, None)
+            for record in [each for each in self._nodes.values() if account in each.instances]:
+                record.instances = {name: each for name, each in record.instances.items() if name != account}
+                self._update_node(record.name, now)
 
     # ---- what clients get
 
@@ -419,7 +430,8 @@ class ConsoleState:
         )
         services, states = list_service_statuses(flow), dict(self._count_states())
         places = list_places(services, sum(states.values()))
-        blocked = sum(each.state == "blocked" for each in self._balancers.values())
+        balancers = sorted((row for row, _ in self._balancers.values()), key=_get_balancer_order)
+        blocked = sum(each.state == "blocked" for each in balancers)
         return Overview(
             services=services,
             states=states,
@@ -433,11 +445,8 @@ class ConsoleState:
             quarantine=self._pulses.find_quarantine(),
             dead_letters=tuple(self._dead.values())[-_MAX_DEAD_LETTERS:],
             accounts=flow.accounts,
-            balancers=tuple(
-                sorted(self._balancers.values(), key=lambda row: (row.state == "ready", row.name))[
-                    :_MAX_BALANCERS
-                ]
-            ),
+            balancers=tuple(balancers[:_MAX_BALANCERS]),
+            balancer_count=len(balancers),
         )
 
     def _measure_backlogs(self, consumers: Mapping[str, ConsumerStats]) -> dict[str, Backlog]:
@@ -452,6 +461,10 @@ class ConsoleState:
             oldest = min((each.published[1] for each in waiting), default=0.0) if count else 0.0
             backlogs[service] = Backlog(count=count, oldest=oldest)
         return backlogs
+
+
+def _get_balancer_order(row: BalancerRow) -> tuple[bool, str]:
+    return row.state == "ready", row.name
 
 
 def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> NodeState:

@@ -123,6 +123,7 @@ export interface Overview {
   dead_letters: DeadLetter[];
   accounts: AccountRow[];
   balancers: BalancerRow[];
+  balancer_count: number;
 }
 
 export interface NodeRow {

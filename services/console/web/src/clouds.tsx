@@ -8,7 +8,8 @@ const HEALTH: Record<string, Health> = { ready: "ok", waiting: "busy", blocked: 
 const TEXTS: Record<string, string> = { exists: "running", "shut-down": "off", "not-asked": "not asked yet" };
 
 export function Clouds() {
-  const { accounts, balancers } = overview.value;
+  const { accounts, balancers, balancer_count: all } = overview.value;
+  const shown = all > balancers.length ? `${format.count(balancers.length)} of ` : "";
   return (
     <View title="Clouds">
       {!accounts.length && (
@@ -18,7 +19,7 @@ export function Clouds() {
         <AccountCard key={each.report.account} account={each} />
       ))}
       {balancers.length > 0 && (
-        <Card title="Load balancers" note={format.plural(balancers.length, "Service")}>
+        <Card title="Load balancers" note={shown + format.plural(all, "Service")}>
           <ul>
             {balancers.map(({ name, state, addresses = [], reason }) => (
               <Item key={name} health={HEALTH[state]!} name={<b>{name}</b>} state={state}>
@@ -42,7 +43,7 @@ function AccountCard({ account: { report, round_at: round } }: { account: Accoun
       <ul>
         <Item
           health={status?.health ?? "off"}
-          name={<b>{status?.health === "bad" ? status.text : "The cloud answers"}</b>}
+          name={<b>{status?.health === "bad" ? status.text : round ? "The cloud answers" : "No failure"}</b>}
         >
           <a href="#/nodes?sort=-instance">Servers of Nodes</a>: {servers || "none"}. Last query:{" "}
           {round ? <Age since={round} /> : "none"}

@@ -5,16 +5,12 @@ import * as format from "./format";
 import { compareByUrgency } from "./nodes";
 import { Age, Card, colorOf, Empty, Item, Mark, Usage, View } from "./parts";
 import { nodeHref } from "./router";
-import { isConnected, nodes, overview, revision } from "./store";
+import { isConnected, nodes, overview, problems, revision } from "./store";
 
 const MAX_STUCK = 8; // in the list
 const MAX_DEAD_LETTERS = 3;
 const MAX_BALANCERS = 3;
-const DISCONNECTED = {
-  health: "bad",
-  title: "The data may be outdated",
-  text: "The console does not answer.",
-} as const;
+const DISCONNECTED = { health: "bad", title: "The data may be outdated" } as const;
 
 export function Overview() {
   return (
@@ -32,7 +28,9 @@ export function Overview() {
 }
 
 function Verdict() {
-  const { health, title, text } = isConnected.value ? overview.value.verdict : DISCONNECTED;
+  const { health, title, text } = isConnected.value
+    ? overview.value.verdict
+    : { ...DISCONNECTED, text: problems.value[0] };
   return (
     <div class={`flex items-center gap-3.5 rounded-xl bg-current/11 px-5 py-4 ${colorOf(health)}`} role="status">
       <Mark health={health} size="size-8" />

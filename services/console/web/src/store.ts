@@ -16,9 +16,13 @@ export const hasData = signal(false);
 export const isConnected = signal(false);
 export const settings = signal({ namespace: "kube-system", traces: "", user: "" });
 
+const SILENT = "The console does not answer. It reconnects by itself.";
+const CROWDED = "The console sends no data, as too many pages are open. It reconnects by itself.";
+const silence = signal(SILENT); // why no data comes
+
 /** Why the data may be outdated. */
 export const problems = computed<string[]>(() => {
-  if (!isConnected.value) return ["The console does not answer. It reconnects by itself."];
+  if (!isConnected.value) return [silence.value];
   return overview.value.problems;
 });
 
@@ -39,7 +43,8 @@ function loadSettings(): void {
 async function fetchSettings(): Promise<void> {
   const answer = await fetch("api/settings");
   if (answer.status === 401) location.assign("login");
-  if (!answer.ok) throw new Error(answer.statusText);
+  // An EventSource tells no status, such as that of a session whose rights the API server does not confirm.
+  if (!answer.ok) throw new Error((silence.value = await answer.text()));
   settings.value = await answer.json();
 }
 
@@ -52,7 +57,10 @@ function connect(): void {
     // The browser retries a broken connection, but not a refused one.
     if (source?.readyState !== EventSource.CLOSED) return;
     setTimeout(connect, RETRY_MS);
-    fetchSettings().catch(() => {}); // an EventSource tells no status, such as that of an ended session
+    fetchSettings().then(
+      () => (silence.value = CROWDED),
+      () => {},
+    );
   };
 }
 
@@ -82,6 +90,7 @@ export function apply(frame: Frame): void {
   if (frame.is_complete) history.value = frame.history;
   else if (frame.history.length) history.value = [...history.value, ...frame.history].slice(-HISTORY_STEPS);
   clock.value = frame.now;
+  silence.value = SILENT;
   isConnected.value = true;
   hasData.value = true;
 }

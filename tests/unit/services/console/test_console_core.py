@@ -590,6 +590,20 @@ def test_an_account_shows_its_last_round_and_is_bad_when_it_does_not_answer_or_r
     assert judge(failed, published_at) == ("bad", "no answer within 30 s")
 
 
+def test_an_account_that_was_removed_is_forgotten_with_its_last_report():
+    report = AccountReport(account="prod", provider="hcloud", instances={"gone": 1})
+    lost = make_recorded_node(conditions=(NodeCondition(type="Ready", status="Unknown"),))
+    state = make_state(make_node_observed(lost), make_gone(lost), report)
+    state.advance(START + 3600)
+    frame = build_frame(state)
+    assert [each.report.account for each in frame.overview.accounts] == ["prod"]
+    assert frame.nodes[0].instance == "gone"
+    state.advance(START + 3601)
+    assert build_frame(state).overview.accounts == ()
+    [node] = build_frame(state, since=frame.version).nodes
+    assert (node.instance, node.what) == ("", "not reporting")
+
+
 def add_condition(service: KubeService, **fields: Any) -> KubeService:
     condition = KubeServiceCondition(type=BALANCER_BLOCKED_CONDITION, message="no location", **fields)
     return replace(service, status=replace(service.status, conditions=(condition,)))
@@ -629,3 +643,17 @@ def test_services_go_with_their_message_and_with_a_replay_that_lacks_them():
     state.start_replay()
     state.finish_replay()
     assert build_frame(state).overview.balancers == ()
+
+
+def test_a_service_is_forgotten_when_the_watcher_publishes_services_no_more():
+    state = make_state(make_kube_service_observed(add_condition(make_kube_service("api"), status="True")))
+    state.advance(START + 3600)
+    assert build_frame(state).overview.verdict.title == "1 load balancer is blocked"
+    state.advance(START + 3601)
+    assert build_frame(state).overview.balancers == ()
+
+
+def test_the_page_gets_some_balancers_and_the_number_of_all():
+    services = [make_kube_service_observed(make_kube_service(f"web-{number}")) for number in range(101)]
+    overview = build_frame(make_state(*services)).overview
+    assert (len(overview.balancers), overview.balancer_count) == (100, 101)
