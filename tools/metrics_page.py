@@ -105,8 +105,8 @@ node, unless `daemonSet.bindAddress` is another one.
 - Every process exposes each metric without labels, as 0 if it does not set it. So an alert on a small value,
   such as an expiry time, must exclude 0. A metric with labels may have no series until something happens.
 - Metrics of "the watcher that leads" have no series in any other process, and none while their value is
-  unknown. So `max` over all processes is correct. The leader samples the queues every 15 s and Nodes every
-  second.
+  unknown. So `max` over all processes is correct. The leader samples the queues every 15 s, and
+  Nodes every 5 s.
 - While [traces](traces.md) are exported, some buckets have exemplars with a `trace_id`, in OpenMetrics only:
   `talosccm_hop_latency_seconds`, `talosccm_journey_seconds`, `talosccm_event_handling_duration_seconds`,
   `talosccm_api_request_duration_seconds` and the taint removal delay.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from libs.common.contract.services import (
+    ACCOUNT_CONTROLLERS,
     CONSOLE,
     LEASE_NAMESPACE,
     SERVICES,
@@ -21,7 +22,7 @@ Each service runs in a process of its own, or all of them run in one process. [D
 how they work together. The port serves health and metrics. One process of all services uses the port of the
 watcher.
 """
-_SPECS: Final = (*SERVICES, expand_cloud("<account>"), CONSOLE)
+_SPECS: Final = (*SERVICES, expand_cloud("<account>", *ACCOUNT_CONTROLLERS), CONSOLE)
 _COLUMNS: Final = ("service", "port", "controller", "Lease", "consumes")
 
 
