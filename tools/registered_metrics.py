@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.services import CLOUD, SERVICES
+from libs.common.contract.services import CLOUD, SERVICE_TABLE, SERVICES
 
 ROOT: Final = Path(__file__).parents[1]
 METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"
@@ -28,7 +28,7 @@ _FACTORIES: Final = {
 IN_EVERY_PROCESS: Final = re.compile(r"libs\.common\.service\.(?!config_reload)")
 ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
 # A service without Kubernetes permissions sends no request to Kubernetes.
-_WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
+_WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICE_TABLE if wiring.policy_rules)
 
 
 class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
