@@ -31,6 +31,12 @@ _LOOPBACK: Final = re.compile(r"127\.|::1$|localhost$")
 _OF_NODES: Final = {spec.service for spec in SERVICE_TABLE if spec.controller.name}
 _NEED_TALOS: Final = {spec.service for spec in SERVICE_TABLE if spec.needs_talos}
 _OF_ACCOUNTS: Final = {"loadBalancers": SERVICE_LB, "routes": NODE_ROUTE}  # by the key of an account
+_LABELS_OF_ALL: Final = {"app.kubernetes.io/name", "app.kubernetes.io/instance"}  # of all pods
+_APART: Final = (
+    "keeps the pods of all services, and of NATS, on different nodes. With fewer nodes, some pods stay "
+    "Pending and no Node is initialized. Remove it: replicas of a service prefer different nodes by default. "
+    "Or select app.kubernetes.io/component in services.<name>.affinity"
+)
 _PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
 _SPOT_KEPT: Final = (
     "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them. "
@@ -205,6 +211,21 @@ def find_controller_differences(chart: ChartValues) -> Iterator[Finding]:
     names = chart.services if chart.is_single_process else ("lifecycle",)
     if not chart.make_container(*names).flag_values("delete-preempted-gcp-spot"):
         yield make_finding("enabledControllers", _SPOT_KEPT)
+
+
+def find_affinity_differences(chart: ChartValues) -> Iterator[Finding]:
+    """Yield a required anti-affinity that the pods of all services have: in the reference there is one."""
+    terms = chart.get("affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution")
+    if not chart.is_single_process and isinstance(terms, list) and any(map(_selects_all_services, terms)):
+        yield make_finding("affinity", _APART)
+
+
+def _selects_all_services(term: Any) -> bool:
+    selector = find_value(term, "labelSelector")
+    labels, expressions = (find_value(selector, key) for key in ("matchLabels", "matchExpressions"))
+    keys = {str(find_value(each, "key")) for each in expressions} if isinstance(expressions, list) else set()
+    keys |= {*labels} if isinstance(labels, dict) else set()
+    return isinstance(selector, dict) and keys <= _LABELS_OF_ALL and not find_value(term, "matchLabelKeys")
 
 
 def report_controllers(messages: Iterable[str]) -> Iterator[Finding]:

@@ -120,8 +120,8 @@ def _refuse(owner: str, problem: str) -> ValuesDocument:
 
 
 _NOT_CHECKED: Final = (
-    "files that flags or Secrets refer to, pod settings except memory limits (affinity, tolerations, "
-    "...), extraObjects, and whether the image exists"
+    "files that flags or Secrets refer to, pod settings except memory limits and required anti-affinity "
+    "(tolerations, ...), extraObjects, and whether the image exists"
 )
 
 
@@ -175,7 +175,11 @@ def _check(chart: ChartValues, source: str) -> FileReport:
             *flags.warnings,
             *_clear_lines(rules.warnings),
         ),
-        differences=(*chart_checks.find_controller_differences(chart), *_clear_lines(rules.differences)),
+        differences=(
+            *chart_checks.find_controller_differences(chart),
+            *chart_checks.find_affinity_differences(chart),
+            *_clear_lines(rules.differences),
+        ),
         rules=rules.rules,
     )
 

@@ -236,6 +236,25 @@ def test_controllers_that_do_otherwise_are_told(written: str, differs: list[str]
 
 
 @pytest.mark.parametrize(
+    ("selector", "differs"),
+    [
+        ("labelSelector: {matchLabels: {app.kubernetes.io/name: talos-cloud-controller-manager}}", True),
+        ("labelSelector: {matchExpressions: [{key: app.kubernetes.io/instance, operator: Exists}]}", True),
+        ("labelSelector: {}", True),
+        ("labelSelector: {matchLabels: {app.kubernetes.io/component: watcher}}", False),
+        ("labelSelector: {}, matchLabelKeys: [app.kubernetes.io/component]", False),
+        ("topologyKey: kubernetes.io/hostname", False),
+    ],
+)
+def test_a_required_anti_affinity_of_all_pods_is_told(selector: str, differs: bool):
+    for kind, expected in (("required", differs), ("preferred", False)):
+        rule = f"{kind}DuringSchedulingIgnoredDuringExecution: [{{{selector}}}]"
+        text = f"affinity: {{podAntiAffinity: {{{rule}}}}}\n"
+        assert any("some pods stay Pending" in each for each in found(text)[2]) == expected
+        assert found(f"{text}daemonSet: {{enabled: true}}\n")[2] == []
+
+
+@pytest.mark.parametrize(
     "text",
     [
         *("", "a: [", "- a\n", "image: 5\nextraArgs: x\nservices: []\nconfig: 7\n", "1: 2\n"),

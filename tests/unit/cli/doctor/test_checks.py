@@ -474,7 +474,7 @@ def controller_cases() -> Iterator[Case]:
     stranger = {"lease": make_lease("somebody_1")}
     yield check, "wrong", stranger, ("held by somebody_1, which is no pod of this installation",)
     yield check, "wrong", {"lease": make_lease("")}, ("has no holder",)
-    long = f"production-ccm-{PREFIX}-watcher-6d8f9c7b-abcde"  # longer than a host name, which ends with no "-"
+    long = f"production-ccm-{PREFIX}-watcher-6d8f9c7b-abcde"  # no host name is so long, or ends with "-"
     pod = msgspec.structs.replace(make_pod("watcher"), metadata=ObjectMeta(name=long))
     yield check, "ok", {"pods": (pod,), "lease": make_lease(f"{long[:63].rstrip('-')}_1")}, ()
     ours, gone = f"{PREFIX}-watcher-0_1", f"{PREFIX}-watcher-old_a1"
