@@ -16,7 +16,7 @@ from libs.common.contract.controllers import (
     list_wildcard_differences,
 )
 from libs.common.contract.instance_metadata import METADATA_PROVIDERS
-from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICE_TABLE
+from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, CLOUD, SERVICE_TABLE
 
 _REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
 _VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")
@@ -211,6 +211,18 @@ def find_controller_differences(chart: ChartValues) -> Iterator[Finding]:
     names = chart.services if chart.is_single_process else ("lifecycle",)
     if not chart.make_container(*names).flag_values("delete-preempted-gcp-spot"):
         yield make_finding("enabledControllers", _SPOT_KEPT)
+
+
+def find_account_differences(chart: ChartValues) -> Iterator[Finding]:
+    """Yield the ServiceAccounts that must exist: that of the reference is not enough."""
+    if chart.get("serviceAccount.create") is not False or chart.is_single_process:
+        return
+    accounts = [f"{CLOUD.service}-{account.get('account')}" for account in chart.accounts]
+    services = [name for name in chart.services if name != CLOUD.service]
+    nats = [] if chart.get("nats.enabled") is False else ["nats"]
+    prefix = chart.get("serviceAccount.name") or "<prefix of all names>"
+    names = ", ".join(truncate_line(f"{prefix}-{name}") for name in (*services, *accounts, *nats))
+    yield make_finding("serviceAccount.create", f"false needs a ServiceAccount for each service: {names}")
 
 
 def find_affinity_differences(chart: ChartValues) -> Iterator[Finding]:

@@ -177,6 +177,7 @@ def _check(chart: ChartValues, source: str) -> FileReport:
         ),
         differences=(
             *chart_checks.find_controller_differences(chart),
+            *chart_checks.find_account_differences(chart),
             *chart_checks.find_affinity_differences(chart),
             *_clear_lines(rules.differences),
         ),

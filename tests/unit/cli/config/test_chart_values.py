@@ -236,6 +236,23 @@ def test_controllers_that_do_otherwise_are_told(written: str, differs: list[str]
 
 
 @pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            "serviceAccount: {create: false, name: ccm}",
+            ["ccm-watcher", "ccm-metadata", "ccm-labeler", "ccm-csr", "ccm-nats"],
+        ),
+        ("serviceAccount: {create: false, name: ccm}\ndaemonSet: {enabled: true}", []),
+        ("serviceAccount: {name: ccm}", []),
+    ],
+)
+def test_service_accounts_that_must_exist_are_told(text: str, named: list[str]):
+    differences = found(text)[2]
+    assert len(differences) == bool(named)
+    assert all(name in differences[0] for name in named)
+
+
+@pytest.mark.parametrize(
     ("selector", "differs"),
     [
         ("labelSelector: {matchLabels: {app.kubernetes.io/name: talos-cloud-controller-manager}}", True),
