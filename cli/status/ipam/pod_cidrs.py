@@ -31,12 +31,12 @@ TITLES: Final[dict[ConflictKind, str]] = {
     "unreadablePage": "Unreadable claim pages",
 }
 ADVICE: Final[dict[ConflictKind, str]] = {
-    "overlap": "Pods of both Nodes may get the same addresses: delete one of the Nodes, and let it join "
-    "again.",
+    "overlap": "Pods of both Nodes may get the same addresses: drain and delete one of the Nodes, and "
+    "reboot its machine, which joins again.",
     "odd": "ipam neither allocates this block nor changes the Node; the conflict ends when the Node is "
     "deleted.",
-    "claimedForAnother": "Another allocator set the pod CIDR of the Node: delete the Node, and let it "
-    "join again.",
+    "claimedForAnother": "Another allocator set the pod CIDR of the Node: drain and delete the Node, and "
+    "reboot its machine, which joins again.",
     "unclaimed": "Another allocator set it, or a ConfigMap with claims was deleted. ipam adopts it at its "
     "next garbage collection. Check that kube-controller-manager runs with controllers: "
     '"*,-node-ipam-controller".',
