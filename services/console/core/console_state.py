@@ -155,6 +155,8 @@ class ConsoleState:
             self._remove_node(name)
             record = self._node(name)
         node_record.apply_observed(record, event, published_at, live=live)
+        if (request := self._request_of(name)) is not None and request.is_observed:
+            request_record.add_hops(request, record)
         self._update_node(name, now)
 
     def _apply_enriched(
@@ -293,12 +295,7 @@ class ConsoleState:
         record.version = self.version
         self._removed.pop(("csr", record.name), None)
         if record.node in self._nodes:
-            hops, decided = self._nodes[record.node].hops, record.decided
-            hops["requested"] = record.created
-            if decided is not None and decided.outcome == "approved":
-                hops["approved"] = seconds_of(decided.decided_at)
-            if record.issued_at:
-                hops["issued"] = record.issued_at
+            request_record.add_hops(record, self._nodes[record.node])
             self._update_node(record.node, now)
 
     def _request_of(self, node: str) -> RequestRecord | None:
@@ -430,7 +427,8 @@ class ConsoleState:
         )
         services, states = list_service_statuses(flow), dict(self._count_states())
         places = list_places(services, sum(states.values()))
-        balancers = sorted((row for row, _ in self._balancers.values()), key=_get_balancer_order)
+        balancers = [row for row, _ in self._balancers.values()]
+        balancers.sort(key=lambda row: (row.state == "ready", row.name))
         blocked = sum(each.state == "blocked" for each in balancers)
         return Overview(
             services=services,
@@ -461,10 +459,6 @@ class ConsoleState:
             oldest = min((each.published[1] for each in waiting), default=0.0) if count else 0.0
             backlogs[service] = Backlog(count=count, oldest=oldest)
         return backlogs
-
-
-def _get_balancer_order(row: BalancerRow) -> tuple[bool, str]:
-    return row.state == "ready", row.name
 
 
 def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> NodeState:

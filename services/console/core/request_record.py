@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.contract import events
 from libs.common.contract.signing_request import SigningRequest
-from services.console.core.node_record import RequestState, seconds_of
+from services.console.core.node_record import NodeRecord, RequestState, seconds_of
 
 # csr begins its messages so, for readers of Kubernetes; here the sentence after it is enough.
 _PREFIXES: Final = re.compile(r"This CSR was \w+ by Talos Cloud Controller Manager(?:, Reason)?: ")
@@ -54,6 +54,20 @@ def apply_observed(
     record.reason = (condition.message or condition.reason) if condition is not None else ""
     if record.state == "issued" and live and not record.issued_at:
         record.issued_at = published_at
+
+
+def add_hops(record: RequestRecord, node: NodeRecord) -> None:
+    """Add the hops of a request to those of its Node: of the first one approved since the registration."""
+    hops, decided = node.hops, record.decided
+    known = hops.get("requested", node.base.created)
+    is_other = record.created < known or (record.created > known and "approved" in hops)
+    if not node.is_observed or is_other:
+        return
+    hops["requested"] = record.created
+    if decided is not None and decided.outcome == "approved":
+        hops["approved"] = seconds_of(decided.decided_at)
+    if record.issued_at:
+        hops["issued"] = record.issued_at
 
 
 def _find_state(request: SigningRequest) -> RequestState:

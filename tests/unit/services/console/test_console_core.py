@@ -571,6 +571,26 @@ def test_a_node_shows_what_the_network_of_its_cloud_routes_to_it():
     assert frame.nodes[0].route == "No route for 10.244.1.0/24"
 
 
+@pytest.mark.parametrize("is_node_first", [True, False])
+def test_the_hops_end_with_the_first_certificate_since_the_registration(is_node_first: bool):
+    def file(name: str, seconds: int) -> CsrObserved:
+        created = NOW + timedelta(seconds=seconds)
+        return observe_request(name=name, created=created, conditions=condition("Approved"))
+
+    def approve(name: str, seconds: int) -> Event:
+        decided_at = NOW + timedelta(seconds=seconds)
+        return make_decided("csr", kind="csr", name=name, outcome="approved", decided_at=decided_at)
+
+    node = make_node_observed(make_node(**DONE))  # created at NOW
+    former = (file("csr-1", -600), approve("csr-1", -599))
+    joining = (file("csr-2", 3), approve("csr-2", 5))
+    renewal = (file("csr-3", 86400), approve("csr-3", 86401))
+    first = (node, *former) if is_node_first else (*former, node)
+    detail = make_state(*first, *joining, *renewal).build_detail("web-1", LATE, observed=None, machine=None)
+    assert detail is not None
+    assert (detail.hops["requested"], detail.hops["approved"]) == (START + 3, START + 5)
+
+
 def test_an_account_shows_its_last_round_and_is_bad_when_it_does_not_answer_or_report():
     node = make_node_observed(HCLOUD)
     report = AccountReport(account="prod", provider="hcloud", instances={"exists": 1})
