@@ -10,7 +10,6 @@ from cli.layout import format_names, pluralize
 from libs.clouds.instances import CREDENTIAL_ANCHOR
 from libs.common.contract.instances import InstanceAnchor, InstanceRecord, get_provider, read_instance_record
 from libs.common.contract.node import Node
-from services.lifecycle.core.evidence import is_not_ready
 
 
 def check_clouds(seen: InstallationSnapshot) -> Check:
@@ -34,20 +33,28 @@ def check_clouds(seen: InstallationSnapshot) -> Check:
 
 
 def _find_never_seen(nodes: tuple[Node, ...], records: dict[str, InstanceRecord]) -> Iterator[Finding]:
-    """Yield Nodes that are not Ready, of a cloud that has an account, and without a record: they stay."""
+    """Yield silent Nodes of a cloud that has an account, and without a record: they stay.
+
+    A kubelet that reports that it is not ready is alive, such as that of a Node that waits for its CNI.
+    """
     clouds = {get_provider(record.provider_id) for record in records.values()}
     names = [
         node.name
         for node in nodes
-        if node.name not in records and is_not_ready(node) and get_provider(node.spec.provider_id) in clouds
+        if node.name not in records and _is_silent(node) and get_provider(node.spec.provider_id) in clouds
     ]
     if names:
         yield Finding.wrong(
-            f"{format_names(names)}: not Ready, and no account has ever seen the instance alive, so "
+            f"{format_names(names)}: silent, and no account has ever seen the instance alive, so "
             "lifecycle keeps the Node for ever",
             "if the cloud's console does not show the server either:",
             f"kubectl delete node {' '.join(names)}",
         )
+
+
+def _is_silent(node: Node) -> bool:
+    ready = node.find_condition("Ready")
+    return ready is not None and ready.status == "Unknown"
 
 
 def _explain_last_node(anchors: set[InstanceAnchor | None]) -> str:

@@ -527,7 +527,11 @@ def cloud_cases() -> Iterator[Case]:
     yield "clouds", "ok", {"nodes": (make_node("web-1"),)}, ("no cloud account has seen",)
     yield "clouds", "ok", {"nodes": (alive, elsewhere)}, ("account prod has seen the instances of 1 Node",)
     yield "clouds", "ok", {"nodes": (alone,)}, ("its last Node stays",)
-    yield "clouds", "wrong", {"nodes": (alive, never_seen)}, ("web-2: not Ready", "kubectl delete node web-2")
+    yield "clouds", "wrong", {"nodes": (alive, never_seen)}, ("web-2: silent", "kubectl delete node web-2")
+    joining = make_node(
+        "web-2", provider_id="hcloud://1002", conditions=(NodeCondition(type="Ready", status="False"),)
+    )
+    yield "clouds", "ok", {"nodes": (alive, joining)}, ()
     yield "clouds", "unknown", {"nodes": MUTE}, ("Nodes are unknown",)
 
 
