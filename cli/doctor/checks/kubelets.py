@@ -61,10 +61,10 @@ def _find_not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
             f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
             f"{PROVIDED_NODE_IP_ANNOTATION}: their kubelets run without --cloud-provider=external, so no "
             "controller initializes them",
-            "set cluster.externalCloudProvider.enabled: true in the machine config, then delete the Node, "
-            "so that it registers again (or exclude it by `ownership` in the --cloud-config file):",
+            "set cluster.externalCloudProvider.enabled: true in the machine config: the kubelet restarts and "
+            "sets the annotation, and the labeler writes the Node (or exclude it by `ownership` in the "
+            "--cloud-config file):",
             _PATCH,
-            f"kubectl delete node {min(bare)}",
         )
 
 

@@ -254,7 +254,7 @@ def config_cases() -> Iterator[Case]:
 
 def kubelet_cases() -> Iterator[Case]:
     bare = {"nodes": (a_node("db-1", taints=()), make_node("web-1"))}
-    words = ("db-1: no taint", "without --cloud-provider=external", "kubectl delete node db-1")
+    words = ("db-1: no taint", "without --cloud-provider=external", "the labeler writes the Node")
     yield "kubelets", "wrong", bare, words
     named = a_node("db-2", taints=(), provider_id="talos://metal/db-2")
     yield "kubelets", "wrong", {"nodes": (a_node("db-1"), named)}, ("db-1, db-2: no annotation", "--node-ip")
@@ -560,6 +560,8 @@ def test_each_snapshot_has_its_finding(
 def test_a_finding_names_only_what_is_wrong():
     nodes = (a_node("db-1", taints=()), make_node("web-1"))
     assert "web-1" not in format_observations("kubelets", make_snapshot(nodes=nodes))
+    [finding] = run_check("kubelets", make_snapshot(nodes=nodes)).findings
+    assert not any("delete" in command for command in finding.commands), "the labeler writes it as it is"
     waiting_for_an_address = make_snapshot(nodes=(a_node("db-1"),))
     assert "so no controller" not in format_observations("kubelets", waiting_for_an_address)
     silent = (ProbeResult(address="talos.default:50000", fault="connection refused"),)
