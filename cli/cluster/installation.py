@@ -95,7 +95,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     def reapply_command(self) -> str:
         """Return the command that restores missing objects."""
         if self.is_helm_release:
-            upgrade = f"helm upgrade --namespace {self.namespace} --reuse-values {self.release}"
+            upgrade = f"helm upgrade --namespace {self.namespace} --reset-then-reuse-values {self.release}"
             return f"{upgrade} deploy/k8s/chart"
         file = f"deploy/k8s/manifests/cloud-controller-manager{self._profile}.yml"
         image = self.processes[0].container.image if self.processes else ""
