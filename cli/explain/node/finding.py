@@ -1,11 +1,13 @@
 """One problem of a Node: cause, start and fix, in words an operator can act on. Pure."""
 
+import re
 import shlex
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from cli.cluster.kube_objects import CHART, COMPONENT, INSTANCE, NAME
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
 from cli.explain.layout import Finding
@@ -21,6 +23,7 @@ from libs.common.contract.ip_addresses import parse_ip
 from services.labeler.core.plan.plan import Plan
 
 _FROM_THE_FIRST: Final = frozenset({UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
+_COMPONENT_SELECTOR: Final = re.compile(rf"{re.escape(COMPONENT)}=[a-z0-9-]+")
 _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
 
@@ -69,7 +72,17 @@ def make_finding(
     )
     if since is None and filled.what in _FROM_THE_FIRST:
         since = evidence.node.metadata.creation_timestamp
-    return NodeFinding(fault=fault, what=filled.what, since=since, cause=filled.cause, fix=filled.fix)
+    fix = _select_pods(evidence, filled.fix)
+    return NodeFinding(fault=fault, what=filled.what, since=since, cause=filled.cause, fix=fix)
+
+
+def _select_pods(evidence: NodeEvidence, fix: str) -> str:
+    """Let the commands select the pods of a process that runs all services: these have no component."""
+    if not evidence.snapshot.is_all_in_one:
+        return fix
+    release = evidence.snapshot.query.release
+    selector = f"{INSTANCE}={release}" if release else f"{NAME}={CHART}"
+    return _COMPONENT_SELECTOR.sub(selector, fix)
 
 
 def get_talosctl_address(evidence: NodeEvidence) -> str:

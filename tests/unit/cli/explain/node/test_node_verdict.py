@@ -249,6 +249,13 @@ def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too
     assert "metadata has no pod" in silent.findings[0].cause
 
 
+def test_the_pods_of_all_services_in_one_process_are_selected_without_a_component():
+    one_process = FlowUnavailable(reason="one process", is_all_in_one=True)
+    (finding,) = explained(WAITS, lease=RELEASED, flow=one_process, machine_result=ANSWERS).verdict.findings
+    logs = "kubectl -n kube-system logs -l app.kubernetes.io/name=talos-cloud-controller-manager --tail=50."
+    assert finding.fix.endswith(logs)
+
+
 def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     addresses = (NodeAddress(type="InternalIP", address="10.0.0.5; reboot"),)
     node = registered(10 * MINUTE, NodeCondition(type="Ready", status="False"), addresses=addresses)
