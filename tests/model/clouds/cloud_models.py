@@ -1,15 +1,15 @@
-"""All searches of the models of load balancers and routes, and all rules that they leave out."""
+"""All searches of load balancers, their targets and routes, and all rules that they leave out."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from tests.model.clouds import balancer_rules, route_rules
+from tests.model.clouds import balancer_rules, route_rules, target_rules
 from tests.model.search import Model
 
 OpenModel = Callable[[], AbstractContextManager[Model[Any]]]
 
-_MODELS: Final = {"load balancers": balancer_rules, "routes": route_rules}
+_MODELS: Final = {"load balancers": balancer_rules, "routes": route_rules, "targets": target_rules}
 # by name: what opens the model, and the number of states without which it has lost steps
 SEARCHES: Final[Mapping[str, tuple[OpenModel, int]]] = {
     f"{what}, {name}": (each.open_model, rules.MIN_STATES)
