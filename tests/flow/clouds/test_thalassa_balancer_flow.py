@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from libs.clouds.thalassa.balancers.annotations import PREFIX
+from libs.common.contract.kube_service import KEEP_ANNOTATION
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from tests.bus_actors import wait_for_value, wait_until
@@ -116,6 +117,26 @@ async def test_a_service_gets_an_address_and_keeps_nothing_at_its_end(cluster: T
         await advance(account, clock, 60)
         await cluster.wait_for_end("web")
         await cluster.kube.wait_for_event("web", "DeletedLoadBalancer")
+
+
+async def test_a_load_balancer_that_its_service_keeps_stays_without_target_groups(cluster: ThalassaCluster):
+    await cluster.join("web-1")
+    clock = RunningClock()
+    async with cluster.run_account(clock=clock) as account:
+        await cluster.kube.create_service("web", annotations={KEEP_ANNOTATION: "true"})
+        await cluster.kube.wait_for_address("web")
+        [before] = cluster.list_objects("loadbalancers")
+        await cluster.kube.delete_service("web")
+
+        async def is_gone() -> bool:
+            return await cluster.kube.find_service("web") is None
+
+        await advance(account, clock, 60)
+        await wait_until(is_gone, "the Service is gone")
+        [left] = cluster.list_objects("loadbalancers")
+        assert (left["identity"], left["labels"], left["_listeners"]) == (before["identity"], {}, [])
+        assert cluster.list_objects("loadbalancer-target-groups") == []
+        await cluster.kube.wait_for_event("web", "LoadBalancerReleased")
 
 
 async def test_ports_targets_and_the_acl_follow_the_service_and_its_nodes(cluster: ThalassaCluster):

@@ -57,7 +57,7 @@ def read_file_defaults(config: ThalassaConfig, vpc: str, default_subnet: str) ->
         return FileDefaults(
             vpc=vpc,
             problem="defaultSubnet has to be a text, additionalLabels a map of texts, "
-            "loadBalancer.creationPollInterval and creationPollTimeout whole seconds up to a day",
+            "loadBalancer.creationPollInterval and creationPollTimeout whole seconds from 1 to 86400",
         )
     # labels by which an object is recognized are not the user's
     own = tuple(sorted(remove_labels(labels, NATIVE).items()))
