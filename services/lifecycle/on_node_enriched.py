@@ -88,14 +88,16 @@ class NodeReconciler:
             self.enqueue(name)
 
     def requeue(self) -> None:
-        """Enqueue failed Nodes again, and all if evidence may appear with time alone, as of spot machines."""
+        """Enqueue the due retries, and the others if time alone may bring evidence, as of spot machines."""
         metrics.LIFECYCLE_PROVING.set(self.node_index.count_histories())
         now = self.monotonic()
         for name in [name for name, at in self._retries.items() if at <= now]:
             del self._retries[name]
             self.enqueue(name)
         if self.policy.deletes_gcp_spot:
-            self.enqueue_all()
+            for name in self.node_index.list_names():
+                if name not in self._retries:
+                    self.enqueue(name)
 
     async def _reconcile(self, name: str) -> None:
         if not self.can_reconcile():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
@@ -444,9 +445,10 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         assert list(after.spec.taints) == others
 
 
-async def test_a_node_that_fails_again_is_retried_less_often(flow: LifecycleFlow):
+@pytest.mark.parametrize("spot", [False, True])
+async def test_a_node_that_fails_again_is_retried_less_often(spot: bool, flow: LifecycleFlow):
     flow.server.faults.inject(EmptyClose(), verb="patch", resource="nodes")
-    async with flow.run_lifecycle() as service:
+    async with flow.run_lifecycle(delete_preempted_gcp_spot=spot) as service:
         reconciler = service._reconciler
         await flow.publish_poll_result(await flow.add_lost_node("web-2", uuid=""), last_known=GOING)
         await wait_until(lambda: reconciler._retries.get("web-2", 0.0) > flow.clock(), "it failed twice")
