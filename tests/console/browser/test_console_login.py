@@ -9,7 +9,7 @@ import pytest
 from libs.testbed.browser import Browser, Page
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.console.login.sessions import CHECK_SECONDS
+from services.console.login.sessions import CHECK_SECONDS, UNCHECKED_SECONDS
 from tests.console.browser.axe import find_serious_violations
 from tests.console.console_logins import ExposedConsole, Viewer, open_viewer, run_exposed_console
 
@@ -23,8 +23,9 @@ LOG_IN = """
 
 
 class Opened(NamedTuple):
-    """An exposed console, a user who may open it, and the tab of a browser."""
+    """An exposed console, its API server, a user who may open it, and the tab of a browser."""
 
+    api_server: SimApiServer
     console: ExposedConsole
     viewer: Viewer
     page: Page
@@ -54,7 +55,7 @@ async def opened(tmp_path: Path, browser: Browser) -> AsyncIterator[Opened]:
         run_exposed_console(api_server, admin, tmp_path) as console,
         browser.open_page() as page,
     ):
-        yield Opened(console, viewer, page)
+        yield Opened(api_server, console, viewer, page)
 
 
 async def test_a_user_logs_in_and_out(opened: Opened):
@@ -82,6 +83,17 @@ async def test_the_page_leads_to_the_login_when_the_token_is_revoked(opened: Ope
     opened.console.clock.advance(CHECK_SECONDS)
     await opened.page.wait_for("document.querySelector('#token')")
     assert await opened.page.evaluate(PATH) == "/login"
+
+
+async def test_the_page_says_that_the_api_server_does_not_confirm_its_session(opened: Opened):
+    await opened.open()
+    await opened.log_in(opened.viewer.token)
+    await opened.page.wait_for("document.querySelector('header form button') && document.querySelector('h1')")
+    await opened.api_server.stop()
+    opened.console.clock.advance(UNCHECKED_SECONDS)
+    banner = "document.querySelector('.banner')?.innerText.includes('does not confirm the rights')"
+    await opened.page.wait_for(banner)
+    await opened.api_server.resume()
 
 
 async def test_axe_reports_nothing_serious_about_the_login(opened: Opened):
