@@ -15,7 +15,7 @@ NAMES = {"utils", "helpers", "base", "manager", "misc", "common_utils"}
 
 
 def test_no_file_names_this_machine_or_a_registry():
-    names = [name for name in list_tracked_files() if not name.endswith(".webp")]  # any letters may meet there
+    names = [name for name in list_tracked_files() if not name.endswith(".webp")]  # of any bytes
     texts = {name: (ROOT / name).read_bytes().decode(errors="replace") for name in names}
     assert not [f"{name}: {match[0]}" for name, text in texts.items() for match in FORBIDDEN.finditer(text)]
 
