@@ -152,6 +152,9 @@ CASES: Final = {
         WAITS, "cause-unknown", flow=NO_RIGHT, not_queried_reason="none"
     ),
     "a pod crashes": case(WAITS, "metadata-silent", flow=NO_RIGHT, pods=pods("metadata", False)),
+    "a pod of the labeler crashes": case(
+        WAITS, "labeler-silent", flow=NO_RIGHT, pods=pods("metadata", True) + pods("labeler", False)
+    ),
     "one pod of metadata is replaced": case(
         WAITS, "cause-unknown", flow=NO_RIGHT, pods=pods("metadata", False, True) + pods("labeler", True)
     ),
