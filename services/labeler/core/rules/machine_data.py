@@ -24,8 +24,12 @@ class MachineData:
 
     @cached_property
     def record(self) -> Record:
-        """The data for templates, built when the first template is rendered."""
-        return record("Machine", self.fields.values)
+        """The data for templates, built when the first template is rendered.
+
+        A template that reads an awaited field of a variable fails, so its key stays unchanged, too.
+        """
+        values = self.fields.values
+        return record("Machine", {name: values[name] for name in values if name not in self.awaited_fields})
 
     @cached_property
     def placeholder_uuid(self) -> str:

@@ -247,6 +247,15 @@ def test_a_doubt_about_the_instance_changes_no_key_of_a_rule_that_reads_its_meta
     assert "not evaluated: rule 'of the region' (no cloud account has supplied Region" in later.reason
 
 
+def test_a_doubt_about_the_instance_changes_no_key_of_a_template_that_reads_a_variable():
+    zone = "'{{ $m := . }}{{ $m.Zone }}'"
+    entries = f"labels: {{example.com/z: {zone}}}, taints: {{example.com/t: {zone}}}"
+    cloud, config = HCLOUD, compile_cluster_config(f"transformations: [{{name: z, {entries}}}]")
+    node = plan_and_apply(NODE, complete(cloud, cloud.make_metadata()), config)
+    assert node.labels["example.com/z"] == "fsn1-dc14"
+    assert plan_for(node, complete(cloud, node=node), config).node_summary == ()
+
+
 def test_a_rule_that_reads_no_metadata_of_the_instance_is_evaluated_despite_a_doubt():
     cloud, config = HCLOUD, compile_cluster_config(RULE)
     node = plan_and_apply(NODE, complete(cloud, cloud.make_metadata()), compile_cluster_config(""))
