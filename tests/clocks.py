@@ -49,6 +49,7 @@ class RunningClock:
 ResultT = TypeVar("ResultT")
 _ArgumentTs = TypeVarTuple("_ArgumentTs")
 _ARRIVAL: Final = 0.001  # real seconds, on the loopback
+_LONG_STEP: Final = 0.3  # seconds of the clock; hundreds of these take no real time
 _TRANSFER: Final = 0.0001  # seconds of the clock
 
 
@@ -85,7 +86,9 @@ class _PatientSelector(_JumpingSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.threads:
             return super().select(timeout)
-        ready = selectors.SelectSelector.select(self, 0 if self._is_quiet else min(timeout or 0, _ARRIVAL))
+        step = timeout or 0
+        is_patient = not self._is_quiet or step >= _LONG_STEP
+        ready = selectors.SelectSelector.select(self, min(step, _ARRIVAL) if is_patient else 0)
         self._is_quiet = not ready
         if not ready:
             return super().select(timeout)
