@@ -20,6 +20,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 _TEN_YEARS = timedelta(days=3650)
 _ONE_DAY = timedelta(days=1)
+_SKEW = timedelta(minutes=1)  # the time of a virtual machine may be set back
 _USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
     *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
@@ -48,7 +49,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         name = make_name(common_name, [organization] if organization else [])
         now = datetime.now(UTC)
         builder = (
-            start_certificate(name, name, key.public_key(), now - timedelta(minutes=1), now + _TEN_YEARS)
+            start_certificate(name, name, key.public_key(), now - _SKEW, now + _TEN_YEARS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(build_key_usage("digital_signature", "key_cert_sign"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH]), critical=False)
@@ -70,7 +71,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         """Issue a serving certificate for IPs and DNS names, valid for a day."""
         now = datetime.now(UTC)
         sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
-        return self._issue(make_name(common_name, []), Usage.SERVER_AUTH, now, _ONE_DAY, sans)
+        return self._issue(make_name(common_name, []), Usage.SERVER_AUTH, (now - _SKEW, now + _ONE_DAY), sans)
 
     def issue_client(
         self,
@@ -82,23 +83,22 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
     ) -> KeyPair:
         """Issue a client certificate; `issued_at` in the past makes it expired."""
         name = make_name(common_name, organizations)
-        return self._issue(name, Usage.CLIENT_AUTH, issued_at or datetime.now(UTC), lifetime, None)
+        now = datetime.now(UTC)
+        validity = (issued_at or now - _SKEW, (issued_at or now) + lifetime)
+        return self._issue(name, Usage.CLIENT_AUTH, validity, None)
 
     def _issue(
         self,
         name: x509.Name,
         usage: ObjectIdentifier,
-        issued_at: datetime,
-        lifetime: timedelta,
+        validity: tuple[datetime, datetime],
         sans: x509.SubjectAlternativeName | None,
     ) -> KeyPair:
         key = _make_key_like(self.key)
         issuer = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         issued_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
         builder = (
-            start_certificate(
-                name, self.certificate.subject, key.public_key(), issued_at, issued_at + lifetime
-            )
+            start_certificate(name, self.certificate.subject, key.public_key(), *validity)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(build_key_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
