@@ -11,7 +11,7 @@ from tests.architecture.sources import sources
 SHELL = (
     # adapters to outside systems
     r"libs\.common\.(client_tls|requests_session)",
-    r"libs\.common\.kube\.(access_reviews|api|credentials|keepalive_socket|kubeconfig|kubeconfig_library|load_kube_config|plugin_guard|pod_exec)",
+    r"libs\.common\.kube\.(access_reviews|api|credentials|keepalive_socket|kubeconfig|exec_plugins|load_kube_config|plugin_guard|pod_exec)",
     r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport|version_check)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
@@ -112,7 +112,7 @@ ADAPTERS = {
     "aiohttp": r"libs\.common\.(kube\.\w+|service\.(health|web_listener))"  # servers
     r"|libs\.clouds\.http_reader|services\.console\.(web_server|login\.\w+_pages)"
     r"|libs\.testbed\..+",
-    "kubernetes_asyncio": r"libs\.common\.kube\.kubeconfig_library",
+    "kubernetes_asyncio": r"libs\.common\.kube\.exec_plugins",
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"
     r"|libs\.testbed\.sim_machines\.(talos_service|connection)",
     "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",

@@ -131,7 +131,7 @@ def _plugin(*command: str) -> ExecPlugin:
 
 def test_a_credential_plugin_is_heard():
     async def is_heard() -> None:
-        from libs.common.kube.kubeconfig_library import run_plugin  # a third of a second for each worker
+        from libs.common.kube.exec_plugins import run_plugin  # a third of a second for each worker
 
         assert (await run_plugin(_plugin("sh", "-c", _PRINTS))).token == "t0ken"
 

@@ -62,7 +62,7 @@ def temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 async def run_plugin(plugin: ExecPlugin, **limits: float) -> ExecCredential:
     """Import the library late: at the collection it costs each worker a third of a second."""
-    from libs.common.kube.kubeconfig_library import run_plugin
+    from libs.common.kube.exec_plugins import run_plugin
 
     return await run_plugin(plugin, **limits)
 

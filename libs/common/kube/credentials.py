@@ -130,7 +130,7 @@ class Credentials:
         # All waiting requests share one run; a request that gives up does not cancel it.
         if self._running is None or self._running.done():
             # Imported here: a pod has no plugin and does not load the library that runs them.
-            from libs.common.kube.kubeconfig_library import run_plugin  # noqa: PLC0415
+            from libs.common.kube.exec_plugins import run_plugin  # noqa: PLC0415
 
             self._running = asyncio.create_task(run_plugin(plugin))
         given = await asyncio.shield(self._running)
