@@ -220,12 +220,16 @@ class BalancerCluster:
 
     async def wait_for_end(self, name: str, seconds: float = HANG_SECONDS) -> None:
         """Wait until neither the Service nor a load balancer is there."""
+        await self.wait_until_gone(name, seconds)
+        assert self.balancers == []
+
+    async def wait_until_gone(self, name: str, seconds: float = HANG_SECONDS) -> None:
+        """Wait until the Service is gone; its load balancer may stay."""
 
         async def is_gone() -> bool:
             return await self.find_service(name) is None
 
         await wait_until(is_gone, f"{name} is gone", seconds)
-        assert self.balancers == []
 
     async def wait_for_event(self, name: str, reason: str) -> None:
         """Wait until there is such an Event about the Service."""

@@ -145,13 +145,9 @@ async def test_a_prepared_load_balancer_is_used_and_stays_after_its_service(clus
         }
         await wait_until(lambda: cluster.list_targets() == {server_id}, "the Node is a target")
         await cluster.delete_service("web")
-
-        async def is_gone() -> bool:
-            return await cluster.find_service("web") is None
-
         # In the first minute of a leader, changes of a former one may take effect: the tags stay.
         await advance(service, clock, 60)
-        await wait_until(is_gone, "the Service is gone")
+        await cluster.wait_until_gone("web")
         await cluster.wait_for_event("web", "LoadBalancerReleased")
     (left,) = cluster.balancers
     assert (left["id"], left["labels"], left["targets"], left["services"]) == (
@@ -170,13 +166,9 @@ async def test_a_load_balancer_that_its_service_keeps_stays_and_serves_the_next_
         before = await cluster.wait_for_address("web")
         (balancer,) = cluster.balancers
         await cluster.delete_service("web")
-
-        async def is_gone() -> bool:
-            return await cluster.find_service("web") is None
-
         # In the first minute of a leader, changes of a former one may take effect: the tags stay.
         await advance(service, clock, 60)
-        await wait_until(is_gone, "the Service is gone")
+        await cluster.wait_until_gone("web")
         await cluster.wait_for_event("web", "LoadBalancerReleased")
         (left,) = cluster.balancers
         assert (left["id"], left["labels"], left["targets"], left["services"]) == (balancer["id"], {}, [], [])

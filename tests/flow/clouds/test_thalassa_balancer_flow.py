@@ -83,11 +83,7 @@ class ThalassaCluster:
 
     async def wait_for_end(self, name: str) -> None:
         """Wait until the Service is gone, and check that nothing is left."""
-
-        async def is_gone() -> bool:
-            return await self.kube.find_service(name) is None
-
-        await wait_until(is_gone, f"{name} is gone")
+        await self.kube.wait_until_gone(name)
         assert self.list_objects("loadbalancers") == self.list_objects("loadbalancer-target-groups") == []
 
 
@@ -127,12 +123,8 @@ async def test_a_load_balancer_that_its_service_keeps_stays_without_target_group
         await cluster.kube.wait_for_address("web")
         [before] = cluster.list_objects("loadbalancers")
         await cluster.kube.delete_service("web")
-
-        async def is_gone() -> bool:
-            return await cluster.kube.find_service("web") is None
-
         await advance(account, clock, 60)
-        await wait_until(is_gone, "the Service is gone")
+        await cluster.kube.wait_until_gone("web")
         [left] = cluster.list_objects("loadbalancers")
         assert (left["identity"], left["labels"], left["_listeners"]) == (before["identity"], {}, [])
         assert cluster.list_objects("loadbalancer-target-groups") == []
