@@ -225,9 +225,9 @@ class ObservationPublisher(Generic[ObjectT]):
         links = (previous,) if previous else ()
         attributes = event_attributes(event) if telemetry.tracing_is_on() else {}
         with telemetry.span("watch event", links=links, attributes=attributes) as span:
-            span.set({"talosccm.reason": reason})
+            span.set_attributes({"talosccm.reason": reason})
             outcome = await self._send(name, event)
-            span.set({"talosccm.outcome": outcome.value})
+            span.set_attributes({"talosccm.outcome": outcome.value})
         if outcome is PublishOutcome.PUBLISHED:
             self.published.record_published(event, self.publisher.last_sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
@@ -250,7 +250,7 @@ class ObservationPublisher(Generic[ObjectT]):
         with self.publisher.publish_span(event) as span:
             headers = telemetry.outgoing_headers()
             outcome = await self.publisher.publish(event, headers=headers)
-            span.set({"talosccm.stream.seq": self.publisher.last_sequence_of(subject_of(event))})
+            span.set_attributes({"talosccm.stream.seq": self.publisher.last_sequence_of(subject_of(event))})
         if headers:
             self._traces[name] = headers
             if len(self._traces) > MAX_SUBJECTS:

@@ -111,9 +111,9 @@ class ConsumerMiddleware:
                 decided = await self._publish_dead_letter(message, decided)
             if not isinstance(decided, Nak):
                 self.reset_failures(name)
-            span.set({"talosccm.delivery.attempt": attempt})
+            span.set_attributes({"talosccm.delivery.attempt": attempt})
             if error:
-                span.set({"error.type": reason_of(error)})
+                span.set_attributes({"error.type": reason_of(error)})
         seconds = self.parts.monotonic() - began
         self._duration_of(event).observe(seconds, exemplar)
         if isinstance(decided, Ack) and not again:

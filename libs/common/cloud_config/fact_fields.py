@@ -4,18 +4,16 @@ Names and spellings of the reference are those of Talos's PlatformMetadataSpec a
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
 from libs.common.cloud_config.model import NodeSelectorTerm, Pool, Rule
-from libs.common.contract.machine import Inventory, MachineFacts, Processors
+from libs.common.contract.machine import MachineFacts
 
 Value = str | bool | int | Mapping[str, str]
 TalosResource = Literal["Version", "MachineType", "ExtensionStatus", "Processor", "MemoryModule"]
-
-_NOT_QUERIED: Final = Inventory()
 
 
 class FactField(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,11 +21,15 @@ class FactField(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str  # in templates, Go's spelling
     help: str
-    read: Callable[[MachineFacts], Value | None]  # None = not queried
+    path: tuple[str, ...]  # of attributes and entries, from MachineFacts
     resource: TalosResource | None = None  # the inventory resource to query in addition to every poll
-    is_system: bool = False  # of SystemInformation, which polls query only for it and for recognition by UUID
     in_reference: Literal["selectors and templates", "templates", ""] = ""
     is_map: bool = False  # in selectors: <key>.<entry>, the entry in its own letter case
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is of SystemInformation, which polls query only for it and for recognition by UUID."""
+        return self.path[0] == "system"
 
     @property
     def is_queried_on_demand(self) -> bool:
@@ -38,6 +40,16 @@ class FactField(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The name in selectors, in lower case."""
         return self.name.lower()
+
+    def read(self, facts: MachineFacts) -> Value | None:
+        """Return the value for that machine; None if it was not queried."""
+        value: Any = facts
+        for step in self.path:
+            if value is None:
+                return None
+            value = value.get(step, "") if isinstance(value, dict) else getattr(value, step)
+        found: Value | None = value
+        return found
 
 
 class FactValues(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,45 +62,18 @@ class FactValues(msgspec.Struct, frozen=True, kw_only=True):
 
 def _platform(name: str, attribute: str, help_text: str) -> FactField:
     return FactField(
-        name=name,
-        help=help_text,
-        read=lambda facts: getattr(facts.platform, attribute),
-        in_reference="selectors and templates",
+        name=name, help=help_text, path=("platform", attribute), in_reference="selectors and templates"
     )
 
 
 def _system(name: str, attribute: str, help_text: str) -> FactField:
     return FactField(
-        name=name,
-        help=help_text + ", from SMBIOS",
-        read=lambda facts: None if facts.system is None else getattr(facts.system, attribute),
-        in_reference="templates",
-        is_system=True,
+        name=name, help=f"{help_text}, from SMBIOS", path=("system", attribute), in_reference="templates"
     )
 
 
-def _queried(
-    name: str, resource: TalosResource, help_text: str, read: Callable[[Inventory], Value | None]
-) -> FactField:
-    return FactField(
-        name=name,
-        help=help_text,
-        read=lambda facts: read(facts.inventory or _NOT_QUERIED),
-        resource=resource,
-        is_map=name == "Extensions",
-    )
-
-
-def _cpu(name: str, attribute: str, help_text: str) -> FactField:
-    def read(inventory: Inventory) -> Value | None:
-        found: Processors | None = inventory.processors
-        return None if found is None else getattr(found, attribute)
-
-    return _queried(name, "Processor", help_text, read)
-
-
-def _schematic(inventory: Inventory) -> str | None:
-    return None if inventory.extensions is None else inventory.extensions.get("schematic", "")
+def _queried(name: str, resource: TalosResource, help_text: str, *path: str) -> FactField:
+    return FactField(name=name, help=help_text, path=("inventory", *path), resource=resource)
 
 
 FIELDS: Final = (
@@ -105,7 +90,7 @@ FIELDS: Final = (
     FactField(
         name="Tags",
         help="tags of the instance by name (Talos 1.10 and later)",
-        read=lambda facts: facts.platform.tags,
+        path=("platform", "tags"),
         in_reference="templates",
         is_map=True,
     ),
@@ -116,40 +101,39 @@ FIELDS: Final = (
     _system("UUID", "uuid", "UUID of the machine"),
     _system("WakeUpType", "wake_up_type", "what woke the machine up"),
     _system("SKUNumber", "sku_number", "SKU number of the machine"),
+    FactField(name="NodeName", help="name of its Node, according to Talos", path=("node_name",)),
+    _queried(
+        "TalosVersion", "Version", "version of Talos, such as v1.13.9 (1.10 and later)", "talos_version"
+    ),
+    _queried("MachineType", "MachineType", "controlplane or worker", "machine_type"),
+    _queried("Schematic", "ExtensionStatus", "schematic id of the Image Factory", "extensions", "schematic"),
     FactField(
-        name="NodeName", help="name of its Node, according to Talos", read=lambda facts: facts.node_name
+        name="Extensions",
+        help="versions of system extensions by name",
+        path=("inventory", "extensions"),
+        resource="ExtensionStatus",
+        is_map=True,
     ),
-    _queried(
-        "TalosVersion",
-        "Version",
-        "version of Talos, such as v1.13.9 (1.10 and later)",
-        lambda i: i.talos_version,
+    *(
+        _queried(f"CPU{name}", "Processor", help_text, "processors", name.lower())
+        for name, help_text in (
+            ("Manufacturer", "manufacturer of the first processor"),
+            ("Model", "model of the first processor"),
+            ("Sockets", "processor sockets in use"),
+            ("Cores", "processor cores, all sockets together"),
+            ("Threads", "processor threads, all sockets together"),
+        )
     ),
-    _queried("MachineType", "MachineType", "controlplane or worker", lambda i: i.machine_type),
-    _queried("Schematic", "ExtensionStatus", "schematic id of the Image Factory", _schematic),
-    _queried(
-        "Extensions", "ExtensionStatus", "versions of system extensions by name", lambda i: i.extensions
-    ),
-    _cpu("CPUManufacturer", "manufacturer", "manufacturer of the first processor"),
-    _cpu("CPUModel", "model", "model of the first processor"),
-    _cpu("CPUSockets", "sockets", "processor sockets in use"),
-    _cpu("CPUCores", "cores", "processor cores, all sockets together"),
-    _cpu("CPUThreads", "threads", "processor threads, all sockets together"),
-    _queried("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", lambda i: i.memory_mib),
+    _queried("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", "memory_mib"),
 )
 FIELDS_BY_KEY: Final = {field.key: field for field in FIELDS}
 # Go's names of the fields that a cloud account may supply, where Talos does not know the cloud.
 SUPPLIED_FIELDS: Final = ("ProviderID", "Region", "Zone", "InstanceType")
 # Fields that rules may override under platformMetadata: key in lower case -> field of PlatformMetadata.
 OVERRIDABLE: Final = {
-    "region": "region",
-    "zone": "zone",
-    "instancetype": "instance_type",
-    "instanceid": "instance_id",
-    "providerid": "provider_id",
-    "spot": "spot",
-    "internaldns": "internal_dns",
-    "externaldns": "external_dns",
+    field.key: field.path[1]
+    for field in FIELDS
+    if field.path[0] == "platform" and field.name not in ("Platform", "Hostname", "Tags")
 }
 
 

@@ -3,10 +3,10 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TextIO, TypeVar, cast
 
 import msgspec
 
@@ -152,26 +152,20 @@ Attribute = str | int | float | bool
 
 
 class Span(Protocol):
-    """The part of a span that callers use."""
+    """The part of a span that callers use, as in opentelemetry."""
 
-    def set(self, attributes: Mapping[str, Attribute], /) -> None:
+    def set_attributes(self, attributes: Mapping[str, Attribute]) -> None:
         """Add attributes."""
 
 
 class _NoSpan:
-    """The result of `span` while tracing is off."""
+    """The span while tracing is off."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def set(self, attributes: Mapping[str, Attribute], /) -> None:
+    def set_attributes(self, attributes: Mapping[str, Attribute]) -> None:
         """Ignore the attributes."""
 
 
-_NO_SPAN: Final = _NoSpan()
+_NO_SPAN: Final = nullcontext(_NoSpan())
 _tracing: "Tracing | None" = None
 
 

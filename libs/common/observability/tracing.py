@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -13,7 +13,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Link, SpanKind, Tracer, format_trace_id, get_current_span
+from opentelemetry.trace import Link, Span, SpanKind, Tracer, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests import Session
 
@@ -39,18 +39,6 @@ def make_session() -> Session:
     session = Session()
     session.mount("https://", TlsAdapter())
     return session
-
-
-class RecordingSpan:
-    """A recorded `telemetry.Span`."""
-
-    def __init__(self, set_attribute: Callable[[str, Attribute], None]) -> None:
-        self._set = set_attribute
-
-    def set(self, attributes: Mapping[str, Attribute], /) -> None:
-        """Add attributes."""
-        for key, value in attributes.items():
-            self._set(key, value)
 
 
 class Tracing:
@@ -81,7 +69,7 @@ class Tracing:
         parent_headers: Mapping[str, str] | None,
         links: Sequence[Mapping[str, str]],
         attributes: Mapping[str, Attribute],
-    ) -> Iterator[RecordingSpan]:
+    ) -> Iterator[Span]:
         """See `telemetry.span`."""
         linked = [get_current_span(_extracted(headers)).get_span_context() for headers in links]
         with self._tracer().start_as_current_span(
@@ -91,7 +79,7 @@ class Tracing:
             links=[Link(context) for context in linked if context.is_valid],
             attributes=attributes,
         ) as recorded:
-            yield RecordingSpan(recorded.set_attribute)
+            yield recorded
 
     def outgoing_headers(self) -> dict[str, str]:
         """See `telemetry.outgoing_headers`."""
@@ -107,9 +95,7 @@ class Tracing:
 
     def annotate(self, attributes: Mapping[str, Attribute]) -> None:
         """See `telemetry.annotate`."""
-        present = get_current_span()
-        for key, value in attributes.items():
-            present.set_attribute(f"talosccm.{key}", value)
+        get_current_span().set_attributes({f"talosccm.{key}": value for key, value in attributes.items()})
 
     def record(self, name: str, seconds: float, attributes: Mapping[str, Attribute]) -> None:
         """See `telemetry.record`."""

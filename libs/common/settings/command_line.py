@@ -70,17 +70,10 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
     return chosen
 
 
-class FlagArgument(msgspec.Struct, frozen=True):
-    """One flag as written."""
-
-    name: str
-    value: str
-
-
 class CommandLine(msgspec.Struct, frozen=True):
     """A parsed command line."""
 
-    flags: tuple[FlagArgument, ...]
+    flags: tuple[tuple[str, str], ...]  # name and value as written
     unknown: tuple[str, ...]  # unknown flags, without dashes
     mistakes: tuple[str, ...]  # other errors
     wants_help: bool = False
@@ -89,7 +82,7 @@ class CommandLine(msgspec.Struct, frozen=True):
 
 def parse_command_line(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> CommandLine:
     """Parse a command line; `takes_value` has each known flag, and whether a value must follow it."""
-    given: list[FlagArgument] = []
+    given: list[tuple[str, str]] = []
     unknown: list[str] = []
     mistakes: list[str] = []
     rest = list(arguments)
@@ -108,11 +101,11 @@ def parse_command_line(arguments: Sequence[str], takes_value: Mapping[str, bool]
             if not equals and rest and not rest[0].startswith("-"):
                 rest.pop(0)  # most likely its value: report one mistake only
         elif equals or not takes_value[name]:
-            given.append(FlagArgument(name, value if equals else "true"))
+            given.append((name, value if equals else "true"))
         elif not rest:
             mistakes.append(f"--{name} needs a value")
         else:
-            given.append(FlagArgument(name, rest.pop(0)))
+            given.append((name, rest.pop(0)))
     return CommandLine(tuple(given), tuple(unknown), tuple(mistakes))
 
 
@@ -123,7 +116,8 @@ def _name_and_value(word: str) -> tuple[str, str, str]:
     return name.replace("_", "-"), equals, value  # as Kubernetes normalizes its flags
 
 
-def _unexpected(word: str, given: Sequence[FlagArgument], takes_value: Mapping[str, bool]) -> str:
-    if given and not takes_value[given[-1].name] and word in ("true", "false"):
-        return f'"{word}" is not a flag: set a boolean with =, --{given[-1].name}={word}'
+def _unexpected(word: str, given: Sequence[tuple[str, str]], takes_value: Mapping[str, bool]) -> str:
+    last = given[-1][0] if given else ""
+    if last and not takes_value[last] and word in ("true", "false"):
+        return f'"{word}" is not a flag: set a boolean with =, --{last}={word}'
     return f'"{word}" is not a flag: flags begin with --'

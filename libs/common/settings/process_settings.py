@@ -176,11 +176,11 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about settings without effect."""
-        unused = [
-            "--bus=memory: NATS is not used, and settings such as --nats-url and NATS_URL have no effect"
-        ]
-        has_unused = self.bus == "memory" and self._configures_nats
-        return tuple(unused if has_unused else [])
+        if self.bus != "memory" or not self._configures_nats:
+            return ()
+        return (
+            "--bus=memory: NATS is not used, and settings such as --nats-url and NATS_URL have no effect",
+        )
 
     @property
     def nats_servers(self) -> tuple[str, ...]:

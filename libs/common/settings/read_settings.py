@@ -199,9 +199,8 @@ def _by_name(words: CommandLine, options: Sequence[Option]) -> dict[str, str]:
     """Return flag -> text; the last value counts, lists are joined."""
     lists = {option.flag.name for option in options if option.type == tuple[str, ...]}
     written: dict[str, str] = {}
-    for given in words.flags:
-        adds = given.name in lists and given.name in written
-        written[given.name] = f"{written[given.name]},{given.value}" if adds else given.value
+    for name, value in words.flags:
+        written[name] = f"{written[name]},{value}" if name in lists and name in written else value
     return written
 
 
@@ -214,15 +213,15 @@ def _unknown(name: str, options: Sequence[Option]) -> str:
 def _without_effect(words: CommandLine, options: Sequence[Option]) -> list[str]:
     taken = {option.flag.name for option in options}
     warnings = []
-    for given in words.flags:
-        if given.name in taken:
+    for name, value in words.flags:
+        if name in taken:
             continue
-        accepted = IGNORED_FLAGS.get(given.name)
+        accepted = IGNORED_FLAGS.get(name)
         if accepted is None:
-            warnings.append(f"--{given.name} has no effect here: it belongs to another service")
-        elif given.value not in accepted.silent_values:
+            warnings.append(f"--{name} has no effect here: it belongs to another service")
+        elif value not in accepted.silent_values:
             effect = "is ignored" if accepted.always_warns else "has no effect"
-            warnings.append(f"--{given.name}={given.value} {effect}: {accepted.why}")
+            warnings.append(f"--{name}={value} {effect}: {accepted.why}")
     return warnings
 
 

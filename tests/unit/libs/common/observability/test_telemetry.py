@@ -51,7 +51,7 @@ def test_off_means_that_opentelemetry_is_not_even_loaded():
         "import sys\nfrom libs.common.bus import consumer_middleware\n"
         "from libs.common.observability import telemetry\n"
         "from libs.common import service\n"
-        "with telemetry.span('x', attributes={'a': 1}) as span: span.set({'b': 2})\n"
+        "with telemetry.span('x', attributes={'a': 1}) as span: span.set_attributes({'b': 2})\n"
         "telemetry.annotate(outcome='x'); assert telemetry.outgoing_headers() == {}\n"
         "telemetry.setup_tracing('labeler', ''); assert not telemetry.tracing_is_on()\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'requests'))])"
@@ -83,7 +83,7 @@ async def test_a_journey_is_one_trace_across_messages_and_services():
             telemetry.span("process", kind="consumer", parent_headers=headers) as span,
             telemetry.span("patch node", kind="client"),
         ):
-            span.set({"k8s.node.name": "web-1"})
+            span.set_attributes({"k8s.node.name": "web-1"})
     assert list(headers) == ["traceparent"]
     sent, processed, patched = (collector.spans[name] for name in ("send", "process", "patch node"))
     assert sent.trace_id == processed.trace_id == patched.trace_id
