@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -12,24 +12,7 @@ from libs.testbed.child_process import ChildProcess
 from libs.testbed.nats_installation import PREFIX, NatsKeys, start_bootstrap
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
-from services.bootstrap.server_config import NatsServerConfig
 from tests.bus_actors import wait_until
-
-
-def make_server_config(**fields: Any) -> NatsServerConfig:
-    """The configuration of one nats-server; keywords are fields of NatsServerConfig."""
-    usual: dict[str, Any] = {
-        "name": f"{PREFIX}-nats-0",
-        "listen_address": "0.0.0.0",
-        "client_port": 4222,
-        "route_port": 6222,
-        "monitor_port": 8222,
-        "routes": (),
-        "files_dir": PurePosixPath("/etc/nats"),
-        "store_dir": PurePosixPath("/data"),
-        "store_bytes": 2**28,
-    }
-    return NatsServerConfig(**(usual | fields))
 
 
 class BootstrapInstallation:

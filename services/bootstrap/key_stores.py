@@ -19,14 +19,6 @@ from services.bootstrap.resource_names import CA
 _ALREADY_EXISTS: Final = (errno.ENOTEMPTY, errno.EEXIST)
 
 
-LABELS: Final = {
-    "app.kubernetes.io/name": "talos-cloud-controller-manager",
-    "app.kubernetes.io/component": "nats",
-    "app.kubernetes.io/managed-by": "talos-ccm-bootstrap",
-}
-INSTANCE: Final = "app.kubernetes.io/instance"
-
-
 class DirectoryKeyStore:
     """Implements `server_reconciler.KeyStore` with a directory that has one folder per Secret."""
 
@@ -108,7 +100,12 @@ class KubernetesKeyStore:
 
     def __init__(self, kube: KubeApi, namespace: str, instance: str) -> None:
         self._kube = kube
-        self._labels = LABELS | {INSTANCE: instance}
+        self._labels = {
+            "app.kubernetes.io/name": "talos-cloud-controller-manager",
+            "app.kubernetes.io/component": "nats",
+            "app.kubernetes.io/managed-by": "talos-ccm-bootstrap",
+            "app.kubernetes.io/instance": instance,
+        }
         self._namespace = namespace
         self._collection = namespaced_path(namespace, "secrets")
 

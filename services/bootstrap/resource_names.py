@@ -55,9 +55,7 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
         return (*(name + tail for name in of_service for tail in tails), "localhost", "127.0.0.1", "::1")
 
     def list_routes(self, replicas: int) -> tuple[str, ...]:
-        """Return the host of each server of a NATS cluster; none for a single server."""
-        if replicas == 1:
-            return ()
+        """Return the host of each server of a NATS cluster."""
         tail = f"{self.nats}-headless.{self.namespace}.svc.{self.cluster_domain}"
         return tuple(f"{self.nats}-{number}.{tail}" for number in range(replicas))
 

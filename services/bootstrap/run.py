@@ -6,10 +6,11 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from datetime import timedelta
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import Final
+
+import msgspec
 
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
@@ -22,9 +23,7 @@ from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.help_text import format_help
 from libs.common.settings.read_settings import SettingsError, list_options, read_settings
 from services.bootstrap.key_stores import DirectoryKeyStore, KubernetesKeyStore
-from services.bootstrap.resource_names import ResourceNames
-from services.bootstrap.server_config import NatsServerConfig
-from services.bootstrap.server_reconciler import KeyStore, ServerReconciler, ServerSpec
+from services.bootstrap.server_reconciler import KeyStore, ServerReconciler
 from services.bootstrap.settings import BootstrapSettings
 
 EXIT_CONFIGURATION: Final = 2
@@ -46,47 +45,34 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         settings = reading.get(BootstrapSettings)
         setup_logging(log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity))
-        return asyncio.run(_run(settings))
+        asyncio.run(_run(settings))
     except SettingsError as error:
         sys.stderr.write("".join(f"{_PROGRAM}: {mistake}\n" for mistake in str(error).splitlines()))
         return EXIT_CONFIGURATION
+    return 0
 
 
-async def _run(settings: BootstrapSettings) -> int:
-    names = ResourceNames(
-        namespace=settings.namespace,
-        prefix=settings.prefix,
-        cluster_domain=settings.cluster_domain,
-        cloud_accounts=settings.cloud_accounts,
-    )
+async def _run(settings: BootstrapSettings) -> None:
+    # nats.conf refers to its files by absolute paths
+    settings = msgspec.structs.replace(settings, out=settings.out.absolute())
     store = _make_store(settings)
     async with AsyncExitStack() as endings:
         close_at_exit(endings, "store", store.close)
-        reconciler = ServerReconciler(
-            store,
-            names,
-            settings.out.absolute(),
-            _make_spec(settings, names),
-            now=utc_now,
-            interval_seconds=settings.reconcile_interval_seconds,
-        )
+        reconciler = ServerReconciler(store, settings, now=utc_now)
         with log_fields(service="bootstrap"):
             if settings.keep:
                 await _serve_health(endings, settings, reconciler)
             work = asyncio.create_task(reconciler.run() if settings.keep else reconciler.run_once())
-            return await _run_until_signalled(work)
+            await _run_until_signalled(work)
 
 
-async def _run_until_signalled(task: "asyncio.Task[None]") -> int:
+async def _run_until_signalled(task: "asyncio.Task[None]") -> None:
     """Run until the task ends or a signal arrives; the first process of a container must handle signals."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
-    try:
+    with suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        return 0
-    return 0
 
 
 async def _serve_health(
@@ -112,24 +98,3 @@ def _make_store(settings: BootstrapSettings) -> KeyStore:
     except KubeConfigError as error:
         raise SettingsError(" ".join(str(error).split())) from error
     return KubernetesKeyStore(kube, settings.namespace, settings.instance or settings.prefix)
-
-
-def _make_spec(settings: BootstrapSettings, names: ResourceNames) -> ServerSpec:
-    server = NatsServerConfig(
-        name=settings.server_name,
-        listen_address=settings.listen_address,
-        client_port=settings.client_port,
-        route_port=settings.route_port,
-        monitor_port=settings.monitor_port,
-        routes=names.list_routes(settings.replicas),
-        files_dir=settings.out.absolute(),
-        store_dir=settings.store_dir,
-        store_bytes=settings.store_bytes,
-        cloud_accounts=settings.cloud_accounts,
-    )
-    hosts = (*names.list_hosts(), server.own_host, *settings.tls_names)
-    return ServerSpec(
-        server=server,
-        tls_names=tuple(dict.fromkeys(hosts)),
-        certificate_lifetime=timedelta(seconds=settings.certificate_seconds),
-    )

@@ -15,6 +15,7 @@ from libs.common.contract.services import (
     expand_cloud,
 )
 from libs.common.contract.subjects import ALL_SUBJECTS, FLOW, ROOT, STREAM
+from services.bootstrap.settings import BootstrapSettings
 
 SYSTEM_USER: Final = "system"  # requests that a server reloads its configuration
 _API: Final = "$JS.API"
@@ -24,8 +25,6 @@ _FORBIDDEN_STREAM_VERBS: Final = (
     *("LEADER.STEPDOWN", "PEER.REMOVE"),
 )
 _FORBIDDEN_CONSUMER_VERBS: Final = ("PAUSE", "LEADER.STEPDOWN")
-
-
 _MEMORY_BYTES: Final = 64 * 2**20  # for the consumers of followers; the stream is in the file store
 _MAX_CONSUMERS: Final = 128
 _WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not listened on
@@ -145,29 +144,15 @@ def _foreign_durable_subjects(own: Iterable[str]) -> tuple[str, ...]:
     return (*(f"{each}.>" if ".CREATE." in each else each for each in made), *read)
 
 
-class NatsServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of one server."""
+def find_own_host(settings: BootstrapSettings) -> str:
+    """Return the host by which processes in the same pod reach the server."""
+    is_wildcard = settings.listen_address in _WILDCARD_ADDRESSES
+    return "127.0.0.1" if is_wildcard else settings.listen_address
 
-    name: str
-    listen_address: str
-    client_port: int
-    route_port: int
-    monitor_port: int  # 0: none
-    routes: tuple[str, ...]  # hosts of all servers of its cluster; empty for a single server
-    files_dir: PurePath  # of its certificate and the CA's
-    store_dir: PurePath
-    store_bytes: int
-    cloud_accounts: tuple[str, ...] = ()
 
-    @property
-    def own_host(self) -> str:
-        """The host by which processes in the same pod reach the server."""
-        return "127.0.0.1" if self.listen_address in _WILDCARD_ADDRESSES else self.listen_address
-
-    @property
-    def own_address(self) -> str:
-        """The address by which clients in the same pod reach the server."""
-        return _join_host_port(self.own_host, self.client_port)
+def find_own_address(settings: BootstrapSettings) -> str:
+    """Return the address by which clients in the same pod reach the server."""
+    return _join_host_port(find_own_host(settings), settings.client_port)
 
 
 def build_permissions_by_user(cloud_accounts: Iterable[str]) -> dict[str, NatsPermissions]:
@@ -178,36 +163,36 @@ def build_permissions_by_user(cloud_accounts: Iterable[str]) -> dict[str, NatsPe
     }
 
 
-def render_server_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> str:
+def render_server_config(settings: BootstrapSettings, public_keys: Mapping[str, str]) -> str:
     """Render the configuration as JSON, which nats-server reads like its own syntax.
 
     `public_keys` has a key for each user, including the system user.
     """
-    text = msgspec.json.format(msgspec.json.encode(_build_config(server, public_keys)), indent=2).decode()
+    text = msgspec.json.format(msgspec.json.encode(_build_config(settings, public_keys)), indent=2).decode()
     return f"# Written by `python -m services.bootstrap`, which overwrites changes.\n{text}\n"
 
 
-def _build_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> dict[str, Any]:
-    monitor = {"http": _join_host_port(server.listen_address, server.monitor_port)}
+def _build_config(settings: BootstrapSettings, public_keys: Mapping[str, str]) -> dict[str, Any]:
+    monitor = {"http": _join_host_port(settings.listen_address, settings.monitor_port)}
     return {
-        "server_name": server.name,
-        "host": server.listen_address,
-        "port": server.client_port,
-        **(monitor if server.monitor_port else {}),
-        "tls": _build_tls(server.files_dir),
+        "server_name": settings.server_name,
+        "host": settings.listen_address,
+        "port": settings.client_port,
+        **(monitor if settings.monitor_port else {}),
+        "tls": _build_tls(settings.out),
         "jetstream": {
-            "store_dir": str(server.store_dir),
+            "store_dir": str(settings.store_dir),
             "max_memory_store": _MEMORY_BYTES,
-            "max_file_store": server.store_bytes,
+            "max_file_store": settings.store_bytes,
             "sync_interval": "always",  # acknowledged messages survive a crash
         },
-        **({"cluster": _build_cluster(server)} if server.routes else {}),
+        **({"cluster": _build_cluster(settings)} if settings.replicas > 1 else {}),
         "accounts": {
             STREAM: {
-                "jetstream": _build_account_limits(server),
+                "jetstream": _build_account_limits(settings),
                 "users": [
                     _build_user(public_keys[user], rights)
-                    for user, rights in build_permissions_by_user(server.cloud_accounts).items()
+                    for user, rights in build_permissions_by_user(settings.cloud_accounts).items()
                 ],
             },
             "SYS": {
@@ -220,24 +205,24 @@ def _build_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> d
     }
 
 
-def _build_account_limits(server: NatsServerConfig) -> dict[str, int]:
+def _build_account_limits(settings: BootstrapSettings) -> dict[str, int]:
     """Return the limits of all servers together: a stream with three replicas counts three times."""
-    servers = max(1, len(server.routes))
     return {
-        "max_mem": servers * _MEMORY_BYTES,
-        "max_file": servers * server.store_bytes,
+        "max_mem": settings.replicas * _MEMORY_BYTES,
+        "max_file": settings.replicas * settings.store_bytes,
         "max_streams": 1,
         "max_consumers": _MAX_CONSUMERS,
     }
 
 
-def _build_cluster(server: NatsServerConfig) -> dict[str, Any]:
+def _build_cluster(settings: BootstrapSettings) -> dict[str, Any]:
     """Return the cluster; servers authenticate each other by the certificates of the bootstrap."""
+    hosts = settings.names.list_routes(settings.replicas)
     return {
         "name": STREAM,
-        "listen": _join_host_port(server.listen_address, server.route_port),
-        "routes": [f"tls://{host}:{server.route_port}" for host in server.routes],
-        "tls": _build_tls(server.files_dir) | {"verify": True},
+        "listen": _join_host_port(settings.listen_address, settings.route_port),
+        "routes": [f"tls://{host}:{settings.route_port}" for host in hosts],
+        "tls": _build_tls(settings.out) | {"verify": True},
     }
 
 

@@ -16,6 +16,7 @@ from libs.common.settings.flags import (
     VERBOSITY,
     Flag,
 )
+from services.bootstrap.resource_names import ResourceNames
 
 _OBJECTS_GROUP: Final = "Objects and files"
 _SERVER_GROUP: Final = "The NATS server"
@@ -156,6 +157,16 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
     logging_format: Annotated[
         Literal["text", "json"], Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES)
     ] = "text"
+
+    @property
+    def names(self) -> ResourceNames:
+        """The names of the installation's objects."""
+        return ResourceNames(
+            namespace=self.namespace,
+            prefix=self.prefix,
+            cluster_domain=self.cluster_domain,
+            cloud_accounts=self.cloud_accounts,
+        )
 
     def problems(self) -> tuple[str, ...]:
         """Return the invalid and contradictory settings."""

@@ -17,22 +17,21 @@ from libs.common.contract.services import (
     expand_cloud,
 )
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, ROOT, STREAM
-from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import (
     SYSTEM_USER,
     build_permissions_by_user,
     build_reader_permissions,
     build_service_permissions,
     build_system_permissions,
+    find_own_address,
     render_server_config,
 )
-from tests.bootstrap_actors import make_server_config
+from services.bootstrap.settings import BootstrapSettings
 
 ACCOUNTS = ("prod", "staging")
 SPECS = (*SERVICES, *map(expand_cloud, ACCOUNTS))
-NAMES = ResourceNames(namespace="kube-system", prefix="ccm", cloud_accounts=ACCOUNTS)
-KEYS = {user: f"U{user.upper()}" for user in (*NAMES.users, SYSTEM_USER)}
-SERVER = make_server_config(cloud_accounts=ACCOUNTS)
+SETTINGS = BootstrapSettings(prefix="ccm", cloud_accounts=ACCOUNTS)
+KEYS = {user: f"U{user.upper()}" for user in (*SETTINGS.names.users, SYSTEM_USER)}
 
 
 @pytest.mark.parametrize("wiring", SPECS, ids=lambda wiring: wiring.service)
@@ -113,7 +112,9 @@ def test_everybody_hears_an_inbox_of_their_own_alone():
 
 def render(**changes: object) -> dict[str, Any]:
     """The configuration of this server, as nats-server reads it: without the comment at its beginning."""
-    comment, _, text = render_server_config(msgspec.structs.replace(SERVER, **changes), KEYS).partition("\n")
+    comment, _, text = render_server_config(msgspec.structs.replace(SETTINGS, **changes), KEYS).partition(
+        "\n"
+    )
     assert comment.startswith("# ")
     config: dict[str, Any] = msgspec.json.decode(text)
     return config
@@ -131,12 +132,12 @@ def test_each_user_has_its_key_and_its_rights():
 
 def test_a_key_that_is_missing_is_no_configuration_at_all():
     with pytest.raises(KeyError):
-        render_server_config(SERVER, {user: key for user, key in KEYS.items() if user != "csr"})
+        render_server_config(SETTINGS, {user: key for user, key in KEYS.items() if user != "csr"})
 
 
 def test_a_lone_server_has_no_routes_and_several_prove_themselves_to_one_another():
     assert "cluster" not in render()
-    config = render(routes=NAMES.list_routes(3))
+    config = render(replicas=3)
     assert (
         "tls://ccm-nats-2.ccm-nats-headless.kube-system.svc.cluster.local:6222" in config["cluster"]["routes"]
     )
@@ -146,8 +147,8 @@ def test_a_lone_server_has_no_routes_and_several_prove_themselves_to_one_another
 
 def test_an_ipv6_address_is_written_in_brackets():
     assert render(listen_address="::")["http"] == "[::]:8222"
-    assert msgspec.structs.replace(SERVER, listen_address="::").own_address == "127.0.0.1:4222"
-    assert msgspec.structs.replace(SERVER, listen_address="fd00::1").own_address == "[fd00::1]:4222"
+    assert find_own_address(BootstrapSettings(listen_address="::")) == "127.0.0.1:4222"
+    assert find_own_address(BootstrapSettings(listen_address="fd00::1")) == "[fd00::1]:4222"
 
 
 def test_a_probe_port_of_0_is_none():

@@ -21,17 +21,12 @@ from services.bootstrap.resource_names import ResourceNames, list_policy_rules
 from services.bootstrap.server_reconciler import (
     InvalidSecretError,
     ServerReconciler,
-    ServerSpec,
-    ensure_installation_keys,
-    write_server_files,
 )
 from services.bootstrap.settings import BootstrapSettings
-from tests.bootstrap_actors import make_server_config
 from tests.bus_actors import wait_until
 
 NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SERVER = make_server_config(listen_address="127.0.0.1", monitor_port=0)
 
 
 def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp_path: Path):
@@ -129,14 +124,14 @@ async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept
     years: int, tmp_path: Path
 ):
     """A clock that was wrong when it was made, or ten years: nothing but another authority helps."""
-    store, out = DirectoryKeyStore(tmp_path / "keys"), tmp_path / "out"
-    kept = await ensure_installation_keys(store, NAMES, NOW)
-    wanted = ServerSpec(server=SERVER, tls_names=NAMES.list_hosts(), certificate_lifetime=timedelta(days=365))
+    store, given = DirectoryKeyStore(tmp_path / "keys"), BootstrapSettings(out=tmp_path / "out")
+    await ServerReconciler(store, given, now=lambda: NOW).update_files()
+    (given.out / "tls.crt").unlink()
     now = NOW + timedelta(days=365 * years)
+    keeper = ServerReconciler(store, given, now=lambda: now)
     with pytest.raises(InvalidSecretError, match=f"valid until 2035-.*clock says {now:%Y}-"):
-        write_server_files(out, wanted, kept, now)
-    assert not (out / "nats.conf").exists()
-    keeper = ServerReconciler(store, NAMES, out, wanted, now=lambda: now, interval_seconds=3600)
+        await keeper.update_files()
+    assert not (given.out / "tls.crt").exists()
     looking = asyncio.create_task(keeper.run())
     await wait_until(lambda: any("valid until" in problem for problem in keeper.problems()))
     assert not looking.done(), "a retry finds the authority that an operator creates"
