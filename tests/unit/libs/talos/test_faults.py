@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.talos.bounded_protocol import HeaderEncoder
+from libs.talos.cosi_messages import EventType
 from libs.talos.endpoint_selector import (
     BACKOFF_CAP_SECONDS,
     MAX_DETOURS,
@@ -22,8 +23,7 @@ from libs.talos.faults import (
     translate_status,
 )
 from libs.talos.machine_events import WatchOpening
-from libs.talos.proto.generated import EventType
-from libs.talos.proto.strict import InvalidResponse
+from libs.talos.protobuf import InvalidResponse
 from libs.talos.resources import ADDRESSES
 from libs.talos.talosconfig import Endpoint
 from tests.talos_actors import encode_event, encode_resource

@@ -1,1 +1,0 @@
-"""Messages of the Talos API. `make protos` generates `generated` from talos.proto."""
