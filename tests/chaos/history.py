@@ -13,7 +13,7 @@ from libs.testbed.control_plane.audit_log import WRITE_VERBS, AuditEntry, read_a
 from libs.testbed.service_permissions import ALL_IN_ONE, get_account_user_name
 
 # Prefixes of the user names of all processes.
-OUR_USERS = (ALL_IN_ONE, get_account_user_name(ALL_IN_ONE))
+_OUR_USERS = (ALL_IN_ONE, get_account_user_name(ALL_IN_ONE))
 Address = tuple[str, str]  # type and address
 
 
@@ -38,25 +38,6 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return not any(taint["key"] == UNINITIALIZED_TAINT for taint in self.taints)
 
 
-class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """A write request in the audit log, successful or not."""
-
-    received: float  # Unix seconds
-    answered: float
-    user: str
-    source: str  # IP address of the client; each process of the services has its own
-    verb: str
-    resource: str  # with its subresource, such as "nodes/status"
-    name: str
-    succeeded: bool = True
-    answer: Any = None  # the object in the response, where the audit policy records it
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether a process of the services sent it."""
-        return self.user.startswith(OUR_USERS)
-
-
 class SigningRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a CertificateSigningRequest."""
 
@@ -74,7 +55,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the observer has read, when a run is over."""
 
     states: tuple[NodeState, ...] = ()
-    writes: tuple[Write, ...] = ()  # in the order of their answers
+    writes: tuple[AuditEntry, ...] = ()  # in the order of their answers
     requests: tuple[SigningRequest, ...] = ()  # versions in any order; a restore of etcd loses some
     request_counts: Mapping[str, int] = {}  # of our processes by "verb resource"; successful or not
 
@@ -141,53 +122,34 @@ def digest_request(encoded: str) -> str:
     return hashlib.sha256(encoded.encode()).hexdigest()[:16]
 
 
-class AuditHistory(msgspec.Struct, kw_only=True):
-    """What a part of an audit log contains."""
-
-    states: list[NodeState]
-    requests: list[SigningRequest]
-    writes: list[Write]
-    request_counts: Counter[str]  # of our processes, without Leases
+def is_ours(entry: AuditEntry) -> bool:
+    """Whether a process of the services sent that request."""
+    return entry.user.startswith(_OUR_USERS)
 
 
-def read_audit_log(*parts: Iterable[bytes]) -> AuditHistory:
+def read_audit_log(*parts: Iterable[bytes]) -> History:
     """Read the entries of a log at level RequestResponse. An incomplete last line is ignored.
 
     Between two parts of the log, etcd was restored.
     """
-    history = AuditHistory(states=[], requests=[], writes=[], request_counts=Counter())
+    states: list[NodeState] = []
+    requests: list[SigningRequest] = []
+    writes: list[AuditEntry] = []
+    counts: Counter[str] = Counter()
     for restores, part in enumerate(parts):
-        _read_part(part, restores, history)
-    history.writes.sort(key=lambda write: write.answered)
-    return history
-
-
-def _read_part(log: Iterable[bytes], restores: int, history: AuditHistory) -> None:
-    for entry in read_answered_requests(log):
-        if entry.user_name.startswith(OUR_USERS) and entry.target.resource != "leases":
-            history.request_counts[f"{entry.verb} {entry.resource}"] += 1
-        if entry.verb in WRITE_VERBS:
-            history.writes.append(_make_write(entry))
-            answer = entry.response_object
-            if not (isinstance(answer, dict) and entry.succeeded):
+        for entry in read_answered_requests(part):
+            if is_ours(entry) and entry.target.resource != "leases":
+                counts[f"{entry.verb} {entry.resource}"] += 1
+            if entry.verb not in WRITE_VERBS:
                 continue
-            if answer.get("kind") == "Node":
-                history.states.append(read_node(answer, restores))
-            elif answer.get("kind") == "CertificateSigningRequest":
-                history.requests.append(read_signing_request(answer, restores))
-
-
-def _make_write(entry: AuditEntry) -> Write:
-    answer = entry.response_object
-    created = answer.get("metadata", {}).get("name", "") if isinstance(answer, dict) else ""
-    return Write(
-        received=entry.received.timestamp(),
-        answered=entry.answered.timestamp(),
-        user=entry.user_name,
-        source=entry.sources[0] if entry.sources else "",
-        verb=entry.verb,
-        resource=entry.resource,
-        name=entry.target.name or created,
-        succeeded=entry.succeeded,
-        answer=answer,
+            writes.append(entry)
+            if not (isinstance(entry.answer, dict) and entry.succeeded):
+                continue
+            if entry.answer.get("kind") == "Node":
+                states.append(read_node(entry.answer, restores))
+            elif entry.answer.get("kind") == "CertificateSigningRequest":
+                requests.append(read_signing_request(entry.answer, restores))
+    writes.sort(key=lambda write: write.answered)
+    return History(
+        states=tuple(states), writes=tuple(writes), requests=tuple(requests), request_counts=counts
     )

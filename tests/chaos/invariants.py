@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from ipaddress import ip_network
 from itertools import combinations
 from typing import Any, Final
@@ -9,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.contract.services import LIFECYCLE_LEASE_NAME
+from libs.testbed.control_plane.audit_log import AuditEntry
 from tests.chaos.expectation import Expectation, Undisturbed
-from tests.chaos.history import History, NodeState, Write
+from tests.chaos.history import History, NodeState, is_ours
 
 NO_HOLDER: Final = "no process"
 MOST_REQUESTS: Final = 3.0  # per node, as a multiple of the undisturbed run
@@ -92,8 +94,8 @@ def _find_changed_pod_cidrs(e: Evidence) -> Iterator[Finding]:
 
 def _find_unproven_deletions(e: Evidence) -> Iterator[Finding]:
     for write in _list_deletions(e.history):
-        if write.name not in e.expected.deletable:
-            yield write.name, f"was deleted by {write.user}, and its machine is not provably gone"
+        if write.about not in e.expected.deletable:
+            yield write.about, f"was deleted by {write.user}, and its machine is not provably gone"
 
 
 def _find_writes_without_lease(e: Evidence) -> Iterator[Finding]:
@@ -101,30 +103,30 @@ def _find_writes_without_lease(e: Evidence) -> Iterator[Finding]:
     renewals = _list_renewals(e.history)
     for deletion in _list_deletions(e.history):
         earlier = [renewal for renewal in renewals if renewal.answered <= deletion.received]
-        holder = _find_holder(earlier[-1]) if earlier else NO_HOLDER
-        if holder != deletion.source:
-            yield deletion.name, f"was deleted from {deletion.source}, while {holder} held the Lease"
+        holder, source = _find_holder(earlier[-1]) if earlier else NO_HOLDER, deletion.sources[0]
+        if holder != source:
+            yield deletion.about, f"was deleted from {source}, while {holder} held the Lease"
         elif (expiry := _compute_expiry(earlier[-1])) < deletion.received:
-            late = deletion.received - expiry
-            yield deletion.name, f"was deleted from {deletion.source}, {late:.1f} s after its Lease expired"
+            late = (deletion.received - expiry).total_seconds()
+            yield deletion.about, f"was deleted from {source}, {late:.1f} s after its Lease expired"
 
 
-def _find_holder(renewal: Write) -> str:
+def _find_holder(renewal: AuditEntry) -> str:
     """The address of the process that holds the Lease by that write; a release has no holder."""
-    return renewal.source if _get_hold(renewal)[0] else NO_HOLDER
+    return renewal.sources[0] if _get_hold(renewal)[0] else NO_HOLDER
 
 
-def _list_renewals(history: History) -> list[Write]:
+def _list_renewals(history: History) -> list[AuditEntry]:
     """The writes that changed the holder or the time of renewal; others only record deletions."""
-    leases = [w for w in history.writes if w.resource == "leases" and w.name == LIFECYCLE_LEASE_NAME]
-    renewals: list[Write] = []
+    leases = [w for w in history.writes if w.resource == "leases" and w.about == LIFECYCLE_LEASE_NAME]
+    renewals: list[AuditEntry] = []
     for write in leases:
         if write.succeeded and (not renewals or _get_hold(write) != _get_hold(renewals[-1])):
             renewals.append(write)
     return renewals
 
 
-def _get_hold(lease: Write) -> tuple[Any, Any]:
+def _get_hold(lease: AuditEntry) -> tuple[Any, Any]:
     spec = lease.answer["spec"]
     return spec.get("holderIdentity"), spec.get("renewTime")
 
@@ -188,17 +190,17 @@ def find_violations(evidence: Evidence) -> list[Violation]:
     ]
 
 
-def _list_deletions(history: History) -> list[Write]:
+def _list_deletions(history: History) -> list[AuditEntry]:
     return [
         w
         for w in history.writes
-        if w.is_ours and w.verb == "delete" and w.resource == "nodes" and w.succeeded
+        if is_ours(w) and w.verb == "delete" and w.resource == "nodes" and w.succeeded
     ]
 
 
-def _compute_expiry(renewal: Write) -> float:
+def _compute_expiry(renewal: AuditEntry) -> datetime:
     """When another process may acquire the Lease, by the clock of kube-apiserver: those of processes jump.
 
     The holder measures from before it sends. The answer may be delayed, so it proves nothing.
     """
-    return renewal.received + float(renewal.answer["spec"]["leaseDurationSeconds"])
+    return renewal.received + timedelta(seconds=renewal.answer["spec"]["leaseDurationSeconds"])

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import aiohttp
+import msgspec
 
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
@@ -74,11 +75,10 @@ class Observer:
         log = self._control_plane.audit_log.read_bytes()
         ends = [self._mark, *self._control_plane.etcd_restores, len(log)]
         audited = read_audit_log(*(log[begin:end].splitlines(keepends=True) for begin, end in pairwise(ends)))
-        return History(
+        return msgspec.structs.replace(
+            audited,
             states=(*self._states.values(), *audited.states),
-            writes=tuple(audited.writes),
             requests=(*self._requests.values(), *audited.requests),
-            request_counts=audited.request_counts,
         )
 
     async def _observe(self) -> None:

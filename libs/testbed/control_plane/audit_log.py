@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -28,7 +28,13 @@ class AuditedRequest(NamedTuple):
 def count_requests(log: Iterable[bytes]) -> Counter[AuditedRequest]:
     """Count requests; a watch counts when it opens, other requests when they are answered."""
     return Counter(
-        AuditedRequest(entry.user_name, entry.verb, entry.resource, entry.succeeded, entry.forbidden)
+        AuditedRequest(
+            entry.user,
+            entry.verb,
+            entry.resource,
+            entry.succeeded,
+            forbidden=entry.code == HTTPStatus.FORBIDDEN,
+        )
         for entry in read_answered_requests(log)
     )
 
@@ -58,12 +64,12 @@ class _Status(msgspec.Struct, frozen=True):
     code: int = 200
 
 
-class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """One stage of one request. Objects are only in a log at level RequestResponse."""
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One stage of one request. Bodies and answers are only in a log with `audit_fields`."""
 
-    stage: str
+    stage: str = "ResponseComplete"
     verb: str
-    user: _User
+    requester: _User = field(name="user")
     received: datetime = field(name="requestReceivedTimestamp")
     answered: datetime = field(name="stageTimestamp")
     request_uri: str = field(name="requestURI", default="")
@@ -71,13 +77,13 @@ class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
     sources: tuple[str, ...] = field(name="sourceIPs", default=())
     target: _Target = field(name="objectRef", default=_Target())
     response_status: _Status = _Status()
-    request_object: Any = None
-    response_object: Any = None
+    body: Any = field(name="requestObject", default=None)
+    answer: Any = field(name="responseObject", default=None)
 
     @property
-    def user_name(self) -> str:
+    def user(self) -> str:
         """The impersonated user, if there is one."""
-        return (self.impersonated_user or self.user).username
+        return (self.impersonated_user or self.requester).username
 
     @property
     def resource(self) -> str:
@@ -88,14 +94,22 @@ class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
         return f"{target.resource}/{target.subresource}" if target.subresource else target.resource
 
     @property
-    def succeeded(self) -> bool:
-        """False from status 400 on, for example if a fence rejected a patch."""
-        return self.response_status.code < HTTPStatus.BAD_REQUEST
+    def about(self) -> str:
+        """The name of the object, which in a creation only the body has; for an Event, of its object."""
+        body = self.body if isinstance(self.body, dict) else {}
+        if self.resource == "events":
+            return str(body.get("involvedObject", {}).get("name", ""))
+        return self.target.name or str(body.get("metadata", {}).get("name", ""))
 
     @property
-    def forbidden(self) -> bool:
-        """Whether the user lacks the right (status 403)."""
-        return self.response_status.code == HTTPStatus.FORBIDDEN
+    def code(self) -> int:
+        """The HTTP status."""
+        return self.response_status.code
+
+    @property
+    def succeeded(self) -> bool:
+        """False from status 400 on, for example if a fence rejected a patch."""
+        return self.code < HTTPStatus.BAD_REQUEST
 
 
 _DECODER: Final = msgspec.json.Decoder(AuditEntry)
@@ -134,7 +148,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.taints": ("key", "effect"),
     "status.conditions": ("type",),
 }
-ABOUT_NODES: Final = ("nodes", "nodes/status", "events", "certificatesigningrequests/approval")
+_ABOUT_NODES: Final = ("nodes", "nodes/status", "events", "certificatesigningrequests/approval")
 _EVENTS_ABOUT: Final = ("Node", "CertificateSigningRequest")
 _BOOKKEEPING: Final = ("metadata.resourceVersion", "metadata.managedFields", "metadata.generation")
 
@@ -147,36 +161,12 @@ class FieldChange(NamedTuple):
     field: str  # such as "metadata.labels[team]" or "spec.taints[a/b:NoSchedule].value"
 
 
-class WriteRequest(NamedTuple):
-    """A write request, successful or not."""
-
-    user: str
-    verb: str
-    resource: str  # with its subresource, such as "nodes/status"
-    about: str  # name of the object; for an Event, the name of its involved object
-    code: int  # HTTP status
-    reason: str  # the reason of an Event
-    body: Any = None  # the request body
-
-
-def list_writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) -> list[WriteRequest]:
-    """List the writes to these resources in the order of their responses.
-
-    Of Events it lists those about Nodes and certificate requests. Request bodies and the involved objects of
-    Events are only in a log with `audit_fields`.
-    """
+def list_node_writes(log: Iterable[bytes]) -> list[AuditEntry]:
+    """List the writes to Nodes, approvals and the Events about both, in the order of their responses."""
     return [
-        WriteRequest(
-            entry.user_name,
-            entry.verb,
-            entry.resource,
-            _get_object_name(entry),
-            entry.response_status.code,
-            str((entry.request_object or {}).get("reason", "")) if entry.resource == "events" else "",
-            entry.request_object,
-        )
-        for entry in _read_write_entries(log, resources)
-        if _get_object_name(entry)
+        entry
+        for entry in read_answered_requests(log)
+        if _is_about_nodes(entry) and (entry.resource != "events" or _get_event_kind(entry) in _EVENTS_ABOUT)
     ]
 
 
@@ -186,11 +176,11 @@ def list_changes(log: Iterable[bytes]) -> list[FieldChange]:
     The log must contain the creation of the Nodes: without a previous state every field counts as changed.
     """
     states: dict[str, list[tuple[int, str, dict[str, Any]]]] = {}
-    for entry in _read_write_entries(log, ABOUT_NODES):
-        node = entry.response_object
-        if entry.response_status.code < 300 and _is_node(node):
+    for entry in filter(_is_about_nodes, read_answered_requests(log)):
+        node = entry.answer
+        if entry.succeeded and isinstance(node, dict) and node.get("kind") == "Node":
             version = int(node["metadata"]["resourceVersion"])
-            states.setdefault(node["metadata"]["uid"], []).append((version, entry.user_name, node))
+            states.setdefault(node["metadata"]["uid"], []).append((version, entry.user, node))
     return [change for history in states.values() for change in _compare_states(history)]
 
 
@@ -218,20 +208,9 @@ def list_leaf_fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _read_write_entries(log: Iterable[bytes], resources: Collection[str]) -> Iterator[AuditEntry]:
-    for entry in read_answered_requests(log):
-        if entry.verb in WRITE_VERBS and entry.resource in resources:
-            yield entry
+def _is_about_nodes(entry: AuditEntry) -> bool:
+    return entry.verb in WRITE_VERBS and entry.resource in _ABOUT_NODES
 
 
-def _get_object_name(entry: AuditEntry) -> str:
-    """Return the object's name; in the creation of a Node only the body has it."""
-    body = entry.request_object if isinstance(entry.request_object, dict) else {}
-    if entry.resource == "events":
-        about = body.get("involvedObject", {})
-        return str(about.get("name", "")) if about.get("kind") in _EVENTS_ABOUT else ""
-    return entry.target.name or str(body.get("metadata", {}).get("name", ""))
-
-
-def _is_node(answer: Any) -> bool:
-    return isinstance(answer, dict) and answer.get("kind") == "Node"
+def _get_event_kind(event: AuditEntry) -> str:
+    return str((event.body or {}).get("involvedObject", {}).get("kind", ""))

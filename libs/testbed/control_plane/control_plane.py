@@ -7,21 +7,20 @@ import contextlib
 import shutil
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import aiohttp
 
 from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
 from libs.testbed.control_plane.audit_log import (
-    ABOUT_NODES,
     AuditedRequest,
+    AuditEntry,
     FieldChange,
-    WriteRequest,
     count_requests,
     find_last_line_end,
     list_changes,
-    list_writes,
+    list_node_writes,
 )
 from libs.testbed.control_plane.build import KUBE, build_program
 from libs.testbed.control_plane.flags import (
@@ -114,15 +113,11 @@ class ControlPlane:
         with self.audit_log.open("rb") as log:
             return list_changes(log)
 
-    def list_node_writes(self, since: int = 0) -> list[WriteRequest]:
+    def list_node_writes(self, since: int = 0) -> list[AuditEntry]:
         """List the writes about Nodes since a mark. Requires `audit_fields`."""
-        return self.list_writes(ABOUT_NODES, since)
-
-    def list_writes(self, resources: Collection[str], since: int = 0) -> list[WriteRequest]:
-        """List the writes to these resources (such as "nodes/status") since a mark."""
         with self.audit_log.open("rb") as log:
             log.seek(since)
-            return list_writes(log, resources)
+            return list_node_writes(log)
 
     async def restart_apiserver(self) -> None:
         """Start the API server again after `apiserver.kill()`, on the same port, and wait for /readyz."""

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.testbed.control_plane.audit_log import AuditEntry
 from tests.chaos.expectation import (
     EndState,
     Expectation,
@@ -13,7 +14,7 @@ from tests.chaos.expectation import (
     find_differences,
     make_end_state,
 )
-from tests.chaos.history import History, NodeState, SigningRequest, Write, read_node
+from tests.chaos.history import History, NodeState, SigningRequest, read_node
 from tests.chaos.invariants import INVARIANTS, Evidence, find_violations
 from tests.chaos.run import find_unfinished
 from tests.chaos.workload import LAST_REVISION, RULE_LABEL
@@ -47,42 +48,34 @@ def a_request(digest: str, *conditions: str, version: int = 1, **fields: Any) ->
     )
 
 
-def a_deletion(at: float, *, user: str = "talos-ccm-lifecycle") -> Write:
-    return Write(
-        received=at,
-        answered=at + 0.1,
-        user=user,
-        source="127.0.0.2",
-        verb="delete",
-        resource="nodes",
-        name="web-1",
-    )
+def an_entry(
+    at: float, user: str, source: str, verb: str, target: dict[str, str], **entry: Any
+) -> AuditEntry:
+    """A request that was received `at` and, unless `took` differs, answered 0.1 s later."""
+    times = {"requestReceivedTimestamp": at, "stageTimestamp": at + entry.pop("took", 0.1)}
+    written = {"user": {"username": user}, "verb": verb, "sourceIPs": [source], "objectRef": target}
+    return msgspec.convert(written | times | entry, AuditEntry, strict=False)
 
 
-def a_renewal(at: float, *, source: str = "127.0.0.2", took: float = 0.1) -> Write:
-    renewed = f"1970-01-01T00:00:{at:09.6f}Z"
-    spec = {"holderIdentity": f"of-{source}", "renewTime": renewed, "leaseDurationSeconds": 15}
-    return Write(
-        received=at,
-        answered=at + took,
-        user="talos-ccm-lifecycle",
-        source=source,
-        verb="update",
-        resource="leases",
-        name="talos-ccm-lifecycle",
-        answer={"spec": spec},
-    )
+def a_deletion(at: float, *, user: str = "talos-ccm-lifecycle") -> AuditEntry:
+    return an_entry(at, user, "127.0.0.2", "delete", {"resource": "nodes", "name": "web-1"})
 
 
-def a_release(at: float) -> Write:
-    spec = {"holderIdentity": "", "renewTime": "1970-01-01T00:00:00.000000Z", "leaseDurationSeconds": 1}
-    return msgspec.structs.replace(a_renewal(at), answer={"spec": spec})
+def a_renewal(at: float, *, source: str = "127.0.0.2", took: float = 0.1, **spec: Any) -> AuditEntry:
+    """A renewal; keywords replace fields of the Lease's spec."""
+    renewed = {"holderIdentity": f"of-{source}", "renewTime": at, "leaseDurationSeconds": 15}
+    target = {"resource": "leases", "name": "talos-ccm-lifecycle"}
+    answer = {"spec": renewed | spec}
+    return an_entry(at, "talos-ccm-lifecycle", source, "update", target, took=took, responseObject=answer)
 
 
-def a_record(after: Write) -> Write:
+def a_release(at: float) -> AuditEntry:
+    return a_renewal(at, holderIdentity="", renewTime=0, leaseDurationSeconds=1)
+
+
+def a_record(after: AuditEntry) -> AuditEntry:
     """A write of 127.0.0.2 to the Lease that renews nothing: the count of deletions."""
-    received = after.received + 0.5
-    return msgspec.structs.replace(after, source="127.0.0.2", received=received, answered=received + 0.1)
+    return a_renewal(after.received.timestamp() + 0.5, **after.answer["spec"])
 
 
 OF_ANOTHER = a_renewal(1, source="127.0.0.3")
@@ -197,7 +190,7 @@ def test_addresses_that_the_workload_moves_may_disappear():
         "no Lease",
     ],
 )
-def test_only_the_holder_of_the_lease_may_delete(writes: tuple[Write, ...], holds: bool):
+def test_only_the_holder_of_the_lease_may_delete(writes: tuple[AuditEntry, ...], holds: bool):
     proven = Expectation(deletable=frozenset({"web-1"}))
     assert violated(writes=writes, expected=proven) == (set() if holds else {"no write without the Lease"})
 
