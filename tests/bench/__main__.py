@@ -22,7 +22,6 @@ from tests.bench.options import (
     check_writable,
     make_options,
 )
-from tests.bench.other_controller import OtherControllerFailed
 from tests.bench.results import (
     BenchResults,
     InvalidResults,
@@ -128,7 +127,7 @@ def _measure(options: BenchOptions, console: Console) -> BenchResults:
 
     try:
         complete = run_until_signal(lambda: run_bench(options, console, runs))
-    except (ChildExited, BuildError, OtherControllerFailed) as error:
+    except (ChildExited, BuildError) as error:
         raise click.ClickException(str(error)) from None
     if not complete:
         console.print(f"Interrupted: every process stopped; {len(runs)} runs are complete.")

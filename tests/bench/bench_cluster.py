@@ -66,7 +66,7 @@ class BenchServices(NamedTuple):
     services: ServiceProcesses
     nats: NatsServer | None
     start_seconds: float  # from starting the processes until all are ready
-    counts: Path  # the directory with a file of each process, which counts the messages applied by caches
+    counts: Path  # the directory in which a process writes the number of its tasks
 
     def list_processes(self) -> dict[str, ChildProcess]:
         """Its processes by name, with its NATS server."""
@@ -81,9 +81,7 @@ class BenchServices(NamedTuple):
 
     def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts:
         """What our processes have done so far; `pages` are their metrics."""
-        children = self.services.children.values()
-        applied = (self.counts / str(child.pid) for child in children)
-        return read_message_counts(pages.values(), applied, (child.log for child in children))
+        return read_message_counts(pages.values(), (child.log for child in self.services.children.values()))
 
 
 @contextlib.asynccontextmanager

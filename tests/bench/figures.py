@@ -3,31 +3,13 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
-from tests.bench.options import AGAINST_MODES, Mode, Scenario
+from tests.bench.options import Mode, Scenario
 
 Figures = dict[str, float]
-# Scenario, name and title of each compared figure. A controller's CPU and memory include its NATS server.
-_COMPARED: Final[tuple[tuple[Scenario, str, str], ...]] = (
-    ("burst", "all untainted s", "all untainted, s"),
-    ("burst", "untainted p50 ms", "each node untainted, p50 ms"),
-    ("burst", "untainted p99 ms", "each node untainted, p99 ms"),
-    ("burst", "all issued s", "all certificates issued, s"),
-    ("burst", "all usable s", "all with pod CIDRs and untainted, s"),
-    ("burst", "controller: CPU s", "CPU of the controller, s"),
-    ("burst", "controller: CPU of everything s", "CPU of everything, s"),
-    ("burst", "context: kube-apiserver CPU s", "CPU of kube-apiserver, s"),
-    ("burst", "context: etcd CPU s", "CPU of etcd, s"),
-    ("burst", "context: controller-manager CPU s", "CPU of kube-controller-manager, s"),
-    ("burst", "Kubernetes: all per node", "API requests per node"),
-    ("burst", "controller: peak RSS MB", "peak memory of the controller, MB"),
-    ("single", "untainted p50 ms", "one at a time: untainted, p50 ms"),
-    ("single", "untainted p99 ms", "one at a time: untainted, p99 ms"),
-)
 
 
 class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,15 +100,15 @@ def summarize_runs(runs: Iterable[BenchRun]) -> dict[tuple[Scenario, Mode], dict
     for run in runs:
         of_runs = gathered.setdefault((run.scenario, run.mode), {})
         for name, value in run.figures.items():
-            if not math.isnan(value):
-                of_runs.setdefault(name, []).append(value)
+            of_runs.setdefault(name, []).append(value)
     return {
-        which: {name: _summarize(values) for name, values in figures.items()}
+        which: {name: summarize(values) for name, values in figures.items()}
         for which, figures in gathered.items()
     }
 
 
-def _summarize(values: list[float]) -> FigureSummary:
+def summarize(values: list[float]) -> FigureSummary:
+    """Median, minimum and maximum."""
     return FigureSummary(statistics.median(values), min(values), max(values))
 
 
@@ -135,55 +117,18 @@ def compute_ratio(one: float, other: float) -> float:
     return one / other if other else math.nan
 
 
-class RatioRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure: the medians of both, and the ratio of ours to the other's over the pairs of runs."""
-
-    title: str
-    other: float
-    ours: float
-    ratio: FigureSummary
-
-
-class Pairing(NamedTuple):
-    """A mode of ours, and one of the other controller."""
-
-    ours: Mode
-    other: Mode
+def list_values(runs: Iterable[BenchRun], scenario: Scenario, mode: Mode, figure: str) -> dict[int, float]:
+    """The figure by the number of the run, of those runs that have it."""
+    return {
+        run.number: run.figures[figure]
+        for run in runs
+        if (run.scenario, run.mode) == (scenario, mode) and figure in run.figures
+    }
 
 
-def compare_with_other(runs: Sequence[BenchRun]) -> dict[Pairing, list[RatioRow]]:
-    """The compared figures of each pair of modes; a pair of runs has the same number.
+def compute_ratios(ours: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
+    """The ratio of each pair of runs, which have the same number.
 
     Pairs of runs are minutes apart, so the median of their ratios varies less than the ratio of medians.
     """
-    modes = dict.fromkeys(run.mode for run in runs)
-    pairings = [
-        Pairing(mode, other)
-        for other in modes
-        if other in AGAINST_MODES
-        for mode in modes
-        if mode not in AGAINST_MODES
-    ]
-    rows = {pairing: list(_compare(runs, pairing)) for pairing in pairings}
-    return {pairing: found for pairing, found in rows.items() if found}
-
-
-def _compare(runs: Sequence[BenchRun], pairing: Pairing) -> Iterable[RatioRow]:
-    for scenario, figure, title in _COMPARED:
-        ours, other = (_find_values(runs, scenario, mode, figure) for mode in pairing)
-        ratios = [compute_ratio(ours[number], other[number]) for number in ours if other.get(number)]
-        if ratios:
-            yield RatioRow(
-                title=title,
-                other=statistics.median(other.values()),
-                ours=statistics.median(ours.values()),
-                ratio=FigureSummary(statistics.median(ratios), min(ratios), max(ratios)),
-            )
-
-
-def _find_values(runs: Iterable[BenchRun], scenario: Scenario, mode: Mode, figure: str) -> dict[int, float]:
-    """The figure by run number; runs in which it is missing or NaN are left out."""
-    found = {
-        run.number: run.figures.get(figure) for run in runs if (run.scenario, run.mode) == (scenario, mode)
-    }
-    return {number: value for number, value in found.items() if value is not None and value == value}  # noqa: PLR0124
+    return [value / other[number] for number, value in ours.items() if other.get(number)]

@@ -1,18 +1,16 @@
 """Patches a service of a bench so that the bench can measure it from outside.
 
-It counts the messages that followers apply, in a file that the bench reads. On SIGUSR1 it writes the number
-of asyncio tasks to a file. With a directory for profiles, the process also profiles itself from SIGUSR2 on
-and writes the profile at exit.
+On SIGUSR1 it writes the number of asyncio tasks to a file. With a directory for profiles, the process also
+profiles itself from SIGUSR2 on and writes the profile at exit.
 """
 
 import asyncio
 import atexit
 import cProfile
-import mmap
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -24,19 +22,11 @@ from libs.testbed.service_start import PROCESS_NAME
 COUNT_DIRECTORY: Final = "TALOS_CCM_BENCH_COUNTS"
 PULSE_SWITCH: Final = "TALOS_CCM_BENCH_PULSES"
 PROFILE_DIRECTORY: Final = "TALOS_CCM_BENCH_PROFILES"
-# The followers of the stream, each with its own counter: module -> class. A bus calls `apply` per message.
-FOLLOWERS: Final = {
-    "libs.common.bus.stream_cache": "StreamCache",
-    "services.watcher.core.published_state": "PublishedState",
-}
-_COUNT_BYTES: Final = 8 * len(FOLLOWERS)
 
 
 def install() -> None:
     """Measure this process into the directories of its environment."""
-    counts = Path(os.environ[COUNT_DIRECTORY])
-    _count_applied(counts / str(os.getpid()))
-    _count_tasks_on_signal(counts / f"{os.getpid()}.tasks")
+    _count_tasks_on_signal(Path(os.environ[COUNT_DIRECTORY]) / f"{os.getpid()}.tasks")
     if profiles := os.environ.get(PROFILE_DIRECTORY):
         profile_on_signal(Path(profiles) / f"{os.environ[PROCESS_NAME]}.prof")
 
@@ -54,23 +44,6 @@ def switch_pulses() -> None:
         await publish(bus, Switched(services), *others)
 
     application.publish_pulses = publish_switched
-
-
-def _count_applied(file: Path) -> None:
-    file.write_bytes(bytes(_COUNT_BYTES))
-    with file.open("r+b") as opened:
-        counts = memoryview(mmap.mmap(opened.fileno(), _COUNT_BYTES)).cast("Q")
-    for at, (module, name) in enumerate(FOLLOWERS.items()):
-        follower = getattr(import_module(module), name)
-        follower.apply = _count_calls(follower.apply, counts, at)
-
-
-def _count_calls(function: Callable[..., None], counts: memoryview, at: int) -> Callable[..., None]:
-    def counted(*arguments: object) -> None:
-        counts[at] += 1
-        function(*arguments)
-
-    return counted
 
 
 def _count_tasks_on_signal(file: Path) -> None:

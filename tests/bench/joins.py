@@ -27,8 +27,10 @@ from tests.bench.measurement import (
     run_machines,
 )
 from tests.bench.metrics import compute_message_figures
+from tests.bench.other_controller import OtherController, OtherControllerFailed
 
 _ALONE: Final = "joins only: "
+_FIRST_SECONDS: Final = 60  # a controller that cannot serve one node is not measured
 _OUTCOMES: Final = {
     "never untainted": "nodes did not lose their taint in time",
     "never issued": "certificates were not issued in time",
@@ -81,7 +83,15 @@ async def _measure_with_controller(
     # The machines first: the pod CIDRs of the other controller need a control plane machine at its start.
     async with machines_running as names, starting as controlled:
         # the first join pays for connections
-        await m.join_nodes(names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs)
+        (joined,) = (
+            await m.join_nodes(
+                names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs, at_most=_FIRST_SECONDS
+            )
+        ).nodes
+        if isinstance(controlled, OtherController) and (problem := find_first_join_problem(joined)):
+            raise OtherControllerFailed(
+                f"--against {m.options.against}: {problem}. Its last lines:\n{controlled.child.tail()}"
+            )
         async with costs.measure_costs(stage, controlled) as cost:
             joins = await m.join_nodes(
                 names[1:], alone=False, one_at_a_time=one_at_a_time, certificates=asking, pod_cidrs=pod_cidrs
@@ -105,6 +115,15 @@ async def _measure_with_controller(
         problems += find_pod_cidr_problems(figures, nodes=nodes)
         await delete_claims(stage)
     return figures, problems
+
+
+def find_first_join_problem(node: GoNodeJoin) -> str:
+    """Return what another controller did not do for the first node; "" if it did all."""
+    if not node.untainted:
+        return f"it left the taint on the first node for {_FIRST_SECONDS} s (controller cloud-node)"
+    if node.request and not node.request.issued:
+        return "the first certificate was not issued (controller node-csr-approval)"
+    return ""
 
 
 CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"

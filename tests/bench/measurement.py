@@ -110,9 +110,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:
-        """The result of this run."""
+        """The result of this run, without figures that it has no value of."""
         return BenchRun(
-            scenario=scenario, mode=self.mode, number=self.number, figures=figures, problems=tuple(problems)
+            scenario=scenario,
+            mode=self.mode,
+            number=self.number,
+            figures={name: value for name, value in figures.items() if not math.isnan(value)},
+            problems=tuple(problems),
         )
 
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -54,23 +53,15 @@ class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of all our processes since their start."""
 
     published: Mapping[str, float]  # by subject without the object name, such as "flow.observed.node"
-    applied: int  # by the caches of services that follow the stream, replayed messages included
-    checked: int  # by the watcher's record of what it has published
     plans: float  # of the labeler
     log_lines: int
 
 
-def read_message_counts(pages: Iterable[str], applied: Iterable[Path], logs: Iterable[Path]) -> MessageCounts:
-    """Read the counts from metrics pages, the counters of `instrumentation`, and logs.
-
-    A counter is missing while its process imports its first modules.
-    """
+def read_message_counts(pages: Iterable[str], logs: Iterable[Path]) -> MessageCounts:
+    """Read the counts from metrics pages and logs."""
     every_page = list(pages)
-    counters = [struct.unpack("QQ", file.read_bytes()) for file in applied if file.exists()]
     return MessageCounts(
         published=parse_published(every_page),
-        applied=sum(by_caches for by_caches, _ in counters),
-        checked=sum(by_watcher for _, by_watcher in counters),
         plans=sum(float(count) for page in every_page for count in _PLANS.findall(page)),
         log_lines=sum(log.read_bytes().count(b"\n") for log in logs),
     )
@@ -98,8 +89,6 @@ def compute_message_figures(
     counts = {
         "messages published": sum(added.values()),
         **{f"... {subject}": added[subject] for subject in sorted(added) if added[subject]},
-        "messages applied by caches": after.applied - before.applied,
-        "messages applied by the watcher": after.checked - before.checked,
         "plans of the labeler": after.plans - before.plans,
         "Talos calls": sum(talos.values()) - streams,
         "Talos streams": streams,

@@ -65,13 +65,13 @@ class InvalidResults(ValueError):
 
 
 def encode_results(results: BenchResults) -> bytes:
-    """The JSON of all runs, and of the medians for other programs. It contains no NaN."""
+    """The JSON of all runs, and of the medians for other programs."""
     medians: dict[str, Any] = {
         f"{scenario} {mode}": {name: summary.median for name, summary in figures.items()}
         for (scenario, mode), figures in summarize_runs(results.runs).items()
     }
     return msgspec.json.format(
-        msgspec.json.encode({**msgspec.to_builtins(_remove_nan(results), enc_hook=str), "medians": medians}),
+        msgspec.json.encode({**msgspec.to_builtins(results, enc_hook=str), "medians": medians}),
         indent=2,
     )
 
@@ -92,13 +92,4 @@ def _decode_path(kind: type, value: Any) -> Any:
 def select_scenarios(results: BenchResults, scenarios: Collection[Scenario]) -> BenchResults:
     """Only the runs of these scenarios; all runs if `scenarios` is empty."""
     runs = tuple(run for run in results.runs if not scenarios or run.scenario in scenarios)
-    return msgspec.structs.replace(results, runs=runs)
-
-
-def _remove_nan(results: BenchResults) -> BenchResults:
-    """The results without figures that are NaN."""
-    runs = tuple(
-        msgspec.structs.replace(run, figures={n: v for n, v in run.figures.items() if v == v})  # noqa: PLR0124
-        for run in results.runs
-    )
     return msgspec.structs.replace(results, runs=runs)

@@ -1,6 +1,7 @@
 """Results as tables for a terminal: one per scenario, a column per mode; comparison of two results."""
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,12 +13,13 @@ from rich.text import Text
 from tests.bench.figures import (
     BenchRun,
     FigureSummary,
-    RatioRow,
-    compare_with_other,
     compute_ratio,
+    compute_ratios,
+    list_values,
+    summarize,
     summarize_runs,
 )
-from tests.bench.options import SCENARIOS, BenchOptions, Scenario
+from tests.bench.options import AGAINST_MODES, SCENARIOS, BenchOptions, Scenario
 from tests.bench.results import BenchResults
 
 # The prefixes of figures (before the colon), in the order of the tables.
@@ -38,6 +40,23 @@ _GROUPS = (
 )
 # Groups with a figure per process, which differ by mode.
 _SORTED = ("ours", "other", "loop lag", "context")
+# Scenario, name and title of each compared figure. A controller's CPU and memory include its NATS server.
+_COMPARED: Final[tuple[tuple[Scenario, str, str], ...]] = (
+    ("burst", "all untainted s", "all untainted, s"),
+    ("burst", "untainted p50 ms", "each node untainted, p50 ms"),
+    ("burst", "untainted p99 ms", "each node untainted, p99 ms"),
+    ("burst", "all issued s", "all certificates issued, s"),
+    ("burst", "all usable s", "all with pod CIDRs and untainted, s"),
+    ("burst", "controller: CPU s", "CPU of the controller, s"),
+    ("burst", "controller: CPU of everything s", "CPU of everything, s"),
+    ("burst", "context: kube-apiserver CPU s", "CPU of kube-apiserver, s"),
+    ("burst", "context: etcd CPU s", "CPU of etcd, s"),
+    ("burst", "context: controller-manager CPU s", "CPU of kube-controller-manager, s"),
+    ("burst", "Kubernetes: all per node", "API requests per node"),
+    ("burst", "controller: peak RSS MB", "peak memory of the controller, MB"),
+    ("single", "untainted p50 ms", "one at a time: untainted, p50 ms"),
+    ("single", "untainted p99 ms", "one at a time: untainted, p99 ms"),
+)
 _WORTH_A_COLOUR = 0.1  # a smaller change is noise on most machines
 # Fields of the environment and the options that limit no comparison.
 _NOT_COMPARED: Final = frozenset(
@@ -75,24 +94,27 @@ def _make_table(title: str, headings: Sequence[str], rows: Mapping[str, Sequence
 
 def _render_ratios(runs: Sequence[BenchRun]) -> Iterable[Table]:
     """For each mode of the other controller a table with a ratio for each of our modes."""
-    found = compare_with_other(runs)
-    for other in dict.fromkeys(pairing.other for pairing in found):
-        by_mode = {
-            pairing.ours: {row.title: row for row in rows}
-            for pairing, rows in found.items()
-            if pairing.other == other
-        }
+    modes = dict.fromkeys(run.mode for run in runs)
+    ours = [mode for mode in modes if mode not in AGAINST_MODES]
+    for other in (mode for mode in modes if mode in AGAINST_MODES):
         rows: dict[str, list[Cell]] = {}
-        for title in dict.fromkeys(title for of_mode in by_mode.values() for title in of_mode):
-            of_modes = [of_mode.get(title) for of_mode in by_mode.values()]
-            theirs = next(row.other for row in of_modes if row)
-            rows[title] = [format_number(theirs), *(cell for row in of_modes for cell in _format_pair(row))]
-        headings = [other, *(heading for mode in by_mode for heading in (mode, "ratio"))]
-        yield _make_table(f"ours / {other}", headings, rows)
+        for scenario, figure, title in _COMPARED:
+            theirs = list_values(runs, scenario, other, figure)
+            pairs = [_format_pair(list_values(runs, scenario, mode, figure), theirs) for mode in ours]
+            if theirs and pairs:
+                median = format_number(statistics.median(theirs.values()))
+                rows[title] = [median, *(cell for pair in pairs for cell in pair)]
+        headings = [other, *(heading for mode in ours for heading in (mode, "ratio"))]
+        if rows:
+            yield _make_table(f"ours / {other}", headings, rows)
 
 
-def _format_pair(row: RatioRow | None) -> tuple[Cell, Cell]:
-    return (format_number(row.ours), _format_cell(row.ratio)) if row else ("-", _format_cell(None))
+def _format_pair(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[Cell, Cell]:
+    """Our median, and the ratio."""
+    ratios = compute_ratios(ours, theirs)
+    if not ratios:
+        return "-", _format_cell(None)
+    return format_number(statistics.median(ours.values())), _format_cell(summarize(ratios))
 
 
 def format_host(results: BenchResults) -> str:
