@@ -12,10 +12,9 @@ from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
     BudgetDenial,
     DeletionLimit,
-    decode_deletions,
-    encode_deletions,
     grant_deletion,
 )
+from services.lifecycle.settings import LifecycleSettings
 
 _MAX_ATTEMPTS: Final = (
     3  # a renewal, or another replica without leader election, may write the Lease meanwhile
@@ -30,21 +29,20 @@ class DeletionBudget:
     """
 
     kube: KubeApi
+    settings: LifecycleSettings
     _: KW_ONLY
-    namespace: str
-    name: str
     holder: str  # must hold the Lease; "": no holder is required
-    is_dry_run: bool
-    request_timeout_seconds: float  # limits each request
     now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._dry_run_record = ""
+        self._namespace, self._name = self.settings.lease_namespace, self.settings.lease_name
+        self._request_seconds = self.settings.renew_deadline_seconds / 4  # at most, for each request
 
     async def spend(self, node: str, limit: DeletionLimit) -> str:
         """Count one more deletion before it happens; return "" if it may happen, else why not."""
-        if self.is_dry_run:
-            record = self._grant(self._dry_run_record, node, limit)
+        if self.settings.is_dry_run:
+            record = grant_deletion(self._dry_run_record, node, limit=limit, now=self.now())
             if isinstance(record, BudgetDenial):
                 return record.reason
             self._dry_run_record = record
@@ -59,32 +57,25 @@ class DeletionBudget:
             lease = await self._get_or_create_lease()
             if self.holder and lease.holder != self.holder:
                 return f"{lease.holder or 'no replica'} holds the Lease now"
-            record = self._grant(get_annotation(lease, ANNOTATION), node, limit)
+            record = grant_deletion(get_annotation(lease, ANNOTATION), node, limit=limit, now=self.now())
             if isinstance(record, BudgetDenial):
                 return record.reason
             document = set_annotation(lease.document, ANNOTATION, record)
             try:
                 await self.kube.update_lease(
-                    self.namespace, self.name, document, deadline_seconds=self.request_timeout_seconds
+                    self._namespace, self._name, document, deadline_seconds=self._request_seconds
                 )
             except Conflict:
                 continue
             return ""
         return "cannot write the record of deletions: other writers changed the Lease each time"
 
-    def _grant(self, text: str, node: str, limit: DeletionLimit) -> str | BudgetDenial:
-        """Return the record with one more deletion."""
-        record = decode_deletions(text)
-        if not isinstance(record, BudgetDenial):
-            record = grant_deletion(record, node, limit=limit, now=self.now())
-        return record if isinstance(record, BudgetDenial) else encode_deletions(record)
-
     async def _get_or_create_lease(self) -> Lease:
-        where, deadline = self.namespace, self.request_timeout_seconds
+        where, deadline = self._namespace, self._request_seconds
         try:
-            return await self.kube.get_lease(where, self.name, deadline_seconds=deadline)
+            return await self.kube.get_lease(where, self._name, deadline_seconds=deadline)
         except NotFound:
             if self.holder:
                 raise
-        document = vacant_lease_document(where, self.name)
+        document = vacant_lease_document(where, self._name)
         return await self.kube.create_lease(where, document, deadline_seconds=deadline)

@@ -14,7 +14,7 @@ from libs.common.kube.errors import Conflict, KubeError, NotFound
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
-from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
+from services.lifecycle.core.decide import Delete, Keep, explain_exclusion
 from services.lifecycle.core.deletion_limit import BUT, LIMITED
 from services.lifecycle.core.evidence import shows_activity
 from services.lifecycle.core.node_index import NodeIndex
@@ -31,8 +31,6 @@ PROVIDER_ID_MISMATCH: Final = "ProviderIDMismatch"
 # A failed deletion, or one without an answer, is retried only after all evidence was collected again.
 FAILURE_BACKOFF_SECONDS: Final = 600.0
 BUDGET_BACKOFF_SECONDS: Final = 30.0  # the budget cannot have room earlier: no request is needed
-
-CaseDecider = Callable[[DeletionCase], Delete | Keep]
 
 
 class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +50,7 @@ class NodeDeleter:
     budget: DeletionBudget
     event_recorder: EventRecorder
     ownership: Callable[[], Ownership]
-    decide: CaseDecider
+    decide: Callable[[Node], Delete | Keep]  # by all that is known at this moment
     is_dry_run: bool
     clock: Callable[[], float]
 
@@ -105,7 +103,7 @@ class NodeDeleter:
             return DeletionResult(outcome="kept", reason="a newer Node has the same name")
         if why := explain_exclusion(self.ownership(), node):
             return DeletionResult(outcome="not-owned", reason=why)
-        latest = self.decide(self.node_index.build_case(node, self.clock()))
+        latest = self.decide(node)
         if isinstance(latest, Keep):
             return DeletionResult(outcome="kept", reason=latest.reason)
         # else the deletion would not count for the limit of this evidence

@@ -18,18 +18,10 @@ from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
 from libs.common.service.pulse_publisher import LeadingService
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from services.lifecycle.core.decide import (
-    Delete,
-    DeletionCase,
-    Keep,
-    ReplicaStatus,
-    decide,
-    explain_exclusion,
-)
-from services.lifecycle.core.node_index import NodeIndex
+from services.lifecycle.core.decide import Delete, Keep, ReplicaStatus, decide, explain_exclusion
+from services.lifecycle.core.node_index import DeletionCase, NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
-from services.lifecycle.node_patcher import NodePatcher
 from services.lifecycle.on_node_enriched import NodeReconciler
 from services.lifecycle.settings import LifecycleSettings
 
@@ -132,14 +124,11 @@ class LifecycleService:
         status = self.replica_status()
         return status.leading_for is not None and not status.pause_reason
 
+    def _build_case(self, node: Node) -> DeletionCase:
+        return self._node_index.build_case(node, self._dependencies.now(), self._dependencies.monotonic())
+
     def _decide(self, case: DeletionCase) -> Delete | Keep:
-        return decide(
-            case,
-            self._settings.deletion_policy,
-            self.replica_status(),
-            now=self._dependencies.now(),
-            monotonic_now=self._dependencies.monotonic(),
-        )
+        return decide(case, self._settings.deletion_policy, self.replica_status())
 
     # ---- wiring of the parts
 
@@ -149,41 +138,34 @@ class LifecycleService:
 
     def _build_reconciler(self, kube: KubeApi) -> NodeReconciler:
         settings, parts, ownership = self._settings, self._dependencies, self._ownership_reloader.ownership
-        deletions = NodeDeleter(
-            kube,
+        return NodeReconciler(
+            kube=kube,
+            settings=settings,
             node_index=self._node_index,
-            budget=DeletionBudget(
-                self._lease_client,
-                namespace=settings.lease_namespace,
-                name=settings.lease_name,
-                holder=parts.identity if settings.uses_lease else "",
+            monotonic=parts.monotonic,
+            build_case=self._build_case,
+            decide=self._decide,
+            ownership=ownership,
+            can_reconcile=self._can_reconcile,
+            node_deleter=NodeDeleter(
+                kube,
+                node_index=self._node_index,
+                budget=DeletionBudget(
+                    self._lease_client,
+                    settings,
+                    holder=parts.identity if settings.uses_lease else "",
+                    now=parts.now,
+                ),
+                event_recorder=self._event_recorder,
+                ownership=ownership,
+                decide=lambda node: self._decide(self._build_case(node)),
                 is_dry_run=settings.is_dry_run,
-                request_timeout_seconds=settings.renew_deadline_seconds / 4,
-                now=parts.now,
+                clock=parts.monotonic,
             ),
             event_recorder=self._event_recorder,
-            ownership=ownership,
-            decide=self._decide,
-            is_dry_run=settings.is_dry_run,
-            clock=parts.monotonic,
-        )
-        return NodeReconciler(
-            node_index=self._node_index,
-            node_patcher=NodePatcher(kube, ownership=ownership),
-            now=parts.now,
-            monotonic=parts.monotonic,
-            event_recorder=self._event_recorder,
-            is_dry_run=settings.is_dry_run,
-            observe_only=settings.observe_only,
-            node_deleter=deletions,
             decision_publisher=DecisionPublisher(
                 parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now
             ),
-            ownership=ownership,
-            decide=self._decide,
-            policy=settings.deletion_policy,
-            can_reconcile=self._can_reconcile,
-            requeue_interval_seconds=settings.requeue_interval_seconds,
         )
 
     # ---- messages of the flow, and reports of clouds

@@ -23,7 +23,7 @@ from services.csr.core.decision import Deny
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.core.plan.rejection import NO_REJECTION
 from services.labeler.node_writer import NodeWriter
-from services.lifecycle.core.evidence import assess_node
+from services.lifecycle.core.evidence import Assessment
 from services.lifecycle.deletion_budget import DeletionBudget
 from tests.chaos.mutants import DEFECT
 
@@ -79,10 +79,12 @@ def build_wider(build: Any, node: Any, changes: Any) -> Any:
     return build(node, msgspec.structs.replace(changes, pod_cidrs=wider))
 
 
-@replaces("lifecycle-deletes-silent-nodes", services.lifecycle.core.decide, "assess_case")
-@replaces("lifecycle-deletes-without-its-lease", services.lifecycle.core.decide, "assess_case")
-def assess_silence(_: Any, case: Any, policy: Any, *, now: Any, monotonic_now: float) -> Any:
-    return assess_node(case.node, now, min_not_ready=policy.min_not_ready)
+@replaces("lifecycle-deletes-silent-nodes", services.lifecycle.core.decide, "assess_report")
+@replaces("lifecycle-deletes-silent-nodes", services.lifecycle.core.decide, "assess_history")
+@replaces("lifecycle-deletes-without-its-lease", services.lifecycle.core.decide, "assess_report")
+@replaces("lifecycle-deletes-without-its-lease", services.lifecycle.core.decide, "assess_history")
+def require_nothing(*_: Any, **__: Any) -> Assessment:
+    return Assessment()
 
 
 @replaces("lifecycle-deletes-without-its-lease", LeaderElector, "leading_since")

@@ -396,6 +396,17 @@ async def test_a_node_of_somebody_else_is_neither_read_nor_written_and_told_as_s
     assert await flow.list_event_reasons("web-1") == []
 
 
+async def test_a_node_that_got_another_owner_a_moment_ago_is_not_tainted(flow: LifecycleFlow):
+    async with flow.run_lifecycle(file=parse_cloud_config(CONFIG, "config.yaml")) as service:
+        node = await flow.add_lost_node(labels={"team": "a"})
+        await flow.patch(f"{NODES}/web-1", {"metadata": {"labels": {"team": "b"}}})  # not observed yet
+        await flow.publish_poll_result(node, last_known=GOING)
+        await wait_until(lambda: "web-1" in service._reconciler._retries, "the patch has failed")
+        theirs = await flow.observe_node("web-1")
+        await flow.wait_for_decision("web-1", "not-owned")
+    assert theirs.spec.taints == node.spec.taints
+
+
 def instance_b(flow: LifecycleFlow) -> Callable[[KubeApi], KubeApi]:
     """As another install's own user, who may write no other Lease than its own."""
     config = load_kube_config(flow.server.kubeconfig(get_user_name(LIFECYCLE, "b")), {})
@@ -418,7 +429,7 @@ async def test_two_instances_lead_side_by_side_each_by_a_lease_of_its_own(flow: 
 
 
 async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: LifecycleFlow):
-    async with flow.run_lifecycle(grown_up=False):
+    async with flow.run_lifecycle(grown_up=False) as service:
         await flow.add_lost_node("web-2", uuid="")
         node = await flow.observe_node("web-2")
         await flow.publish_poll_result(node, last_known=make_facts())
@@ -439,6 +450,8 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
             f"{NODES}/web-2", {"spec": {"taints": kept}}
         )  # not seen: ours is at another place now
         await flow.publish(make_answering(tainted, stream_id=flow.stream_id))
+        await wait_until(lambda: "web-2" in service._reconciler._retries, "the patch has failed")
+        await flow.observe_node("web-2")
         await flow.wait_for_decision("web-2", "kept", "its machine answers")
         after = await flow.get_node("web-2")
         assert after is not None

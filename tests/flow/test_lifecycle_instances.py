@@ -11,7 +11,7 @@ from libs.common.contract.node import Node
 from tests.bus_actors import wait_for_value, wait_until
 from tests.bus_server import make_flow_fixtures
 from tests.instance_reports import ANCHOR, BY_ANCHOR, PROVIDER_ID, make_exists, make_gone
-from tests.lifecycle_actors import OWN_UUID, LifecycleFlow, make_answering
+from tests.lifecycle_actors import NEW_UUID, NODES, OWN_UUID, LifecycleFlow, make_answering
 
 flow, any_flow = make_flow_fixtures(LifecycleFlow.open)
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-01T00:00:00Z"}
@@ -86,6 +86,19 @@ async def test_observing_only_writes_no_record(flow: LifecycleFlow):
     assert await flow.get_node("web-1") == node
 
 
+async def test_a_node_whose_kubelet_reports_another_uuid_meanwhile_gets_no_record(flow: LifecycleFlow):
+    async with flow.run_lifecycle() as service:
+        node = await flow.add_lost_node(provider_id=PROVIDER_ID, uuid=OWN_UUID)
+        node_info = {"systemUUID": NEW_UUID}
+        await flow.patch(f"{NODES}/web-1/status", {"status": {"nodeInfo": node_info}})  # not observed yet
+        await flow.publish(make_answering(node, stream_id=flow.stream_id, provider_id=PROVIDER_ID))
+        await report(flow, make_exists, node)
+        await wait_until(lambda: "web-1" in service._reconciler._retries, "the patch has failed")
+        found = await flow.get_node("web-1")
+        assert found is not None
+        assert read_instance_record(found) is None
+
+
 async def test_another_machine_under_the_nodes_name_voids_its_record(flow: LifecycleFlow):
     async with flow.run_lifecycle():
         node = await add_recorded_node(flow)
@@ -127,9 +140,9 @@ async def test_a_report_under_the_subject_of_another_account_is_dropped(flow: Li
         node = await add_recorded_node(flow)
         await publish_gone(flow, node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3")
-        view = service._node_index.build_case(node, flow.clock()).instances["prod"]
+        view = service._build_case(node).instances["prod"]
         message = await flow.bus.get_last("talosccm.v1.cloud.prod.instance.web-1")
         assert message is not None
         forged = msgspec.structs.replace(message, subject="talosccm.v1.cloud.other.instance.web-1")
         service._cloud_follower.apply(forged)
-        assert service._node_index.build_case(node, flow.clock()).instances == {"prod": view}
+        assert service._build_case(node).instances == {"prod": view}

@@ -1,6 +1,5 @@
 """What kube-apiserver sends, and annotations that any writer of a Node may change."""
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +27,7 @@ from services.ipam.core.pages import (
 )
 from services.labeler.core.plan.field_ownership import list_machine_config_keys
 from services.labeler.core.plan.ownership_record import read_ownership_record
-from services.lifecycle.core.deletion_limit import BudgetDenial, decode_deletions
+from services.lifecycle.core.deletion_limit import BudgetDenial, DeletionLimit, grant_deletion
 from tests.builders import NOW, make_kube_service, make_node, make_request
 from tests.fuzz.target import Target
 
@@ -128,9 +127,10 @@ def _balancer_record(data: bytes) -> None:
 
 
 def _deletions(data: bytes) -> None:
-    found = decode_deletions(_text(data))
-    if not isinstance(found, BudgetDenial):
-        assert all(isinstance(each.at <= datetime.now(UTC), bool) for each in found)
+    record = grant_deletion(_text(data), "web-1", limit=DeletionLimit(per_hour=99_999), now=NOW)
+    if isinstance(record, str):
+        again = grant_deletion(record, "web-2", limit=DeletionLimit(per_hour=0), now=NOW)
+        assert isinstance(again, BudgetDenial), "what is written is read again, and counts"
 
 
 def _objects() -> tuple[bytes, ...]:

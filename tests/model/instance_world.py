@@ -284,8 +284,8 @@ class World:
     # ---- lifecycle
 
     def _reconcile(self, name: str) -> None:
-        case = self.index.build_case(self.nodes[name], self.seconds)
-        change = plan_instance_record(case.node, case.instances, case.report, now=self.now())
+        case = self.index.build_case(self.nodes[name], self.now(), self.seconds)
+        change = plan_instance_record(case)
         if change is not None:
             node = case.node
             metadata = msgspec.structs.replace(
@@ -295,10 +295,10 @@ class World:
             )
             self.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
             self.index.upsert_node(self.nodes[name])
-            case = self.index.build_case(self.nodes[name], self.seconds)
+            case = self.index.build_case(self.nodes[name], self.now(), self.seconds)
         age = timedelta(seconds=self.seconds - self.started_at)
         replica = ReplicaStatus(uptime=age, leading_for=age)
-        decision = decide(case, POLICY, replica, now=self.now(), monotonic_now=self.seconds)
+        decision = decide(case, POLICY, replica)
         if not isinstance(decision, Delete):
             return
         hour = [n for n, at in self.deleted.items() if self.minute - at < 60]

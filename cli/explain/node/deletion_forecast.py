@@ -8,11 +8,12 @@ import msgspec
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.events import InstanceReport
-from services.lifecycle.core.decide import SOURCES, DeletionCase, DeletionPolicy, explain_exclusion
+from services.lifecycle.core.decide import SOURCES, DeletionPolicy, explain_exclusion
 from services.lifecycle.core.evidence import Assessment, assess_node, is_not_ready
-from services.lifecycle.core.node_index import NodeIndex
+from services.lifecycle.core.node_change import NodeChange
+from services.lifecycle.core.node_index import DeletionCase, NodeIndex
 from services.lifecycle.core.query_history import assess_history
-from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
+from services.lifecycle.core.shutdown_taint import plan_shutdown_taint
 
 # "later": only the running lifecycle can observe it, because it takes time.
 EvidenceState = Literal["has", "lacks", "later", "unknown"]
@@ -32,7 +33,7 @@ class DeletionForecast(msgspec.Struct, frozen=True, kw_only=True):
     outcome: DeletionOutcome
     reason: str
     evidence: tuple[EvidenceItem, ...] = ()
-    taint: ShutdownTaintChange | None = None  # the shutdown taint to set or remove
+    taint: NodeChange | None = None  # the shutdown taint to set or remove
 
 
 def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> DeletionForecast:
@@ -44,7 +45,7 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
     if foreign := explain_exclusion(evidence.ownership.for_controller(NODE_LIFECYCLE), node):
         return DeletionForecast(outcome="not-owned", reason=foreign)
     case = build_deletion_case(evidence)
-    taint = plan_shutdown_taint(node, evidence.machine_report, case.instances)
+    taint = plan_shutdown_taint(case)
     history = assess_history(None, min_polls=terms.min_polls, min_span=terms.min_span).missing
 
     def forecast(outcome: DeletionOutcome, why: Sequence[str], *items: EvidenceItem) -> DeletionForecast:
@@ -54,7 +55,7 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
     *others, replaced = SOURCES
     for source in others:
         if source.applies(case, terms) and is_not_ready(node):
-            found, later = _separate(source.assess(case, terms, at, 0.0), history, terms)
+            found, later = _separate(source.assess(case, terms), history, terms)
             if not found.missing:
                 return forecast("deletable", found.proven, *_list_evidence(found), *later)
             lacks += (EvidenceItem("lacks", f"for {source.name}: {text}") for text in found.missing)
@@ -65,7 +66,7 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
         if not found.missing:
             return forecast("unknown", ("its machine was not queried",), *items)
         return forecast("kept", found.missing, *items)
-    assessed = replaced.assess(case, terms, at, 0.0)
+    assessed = replaced.assess(case, terms)
     is_shown = not {*history}.isdisjoint(assessed.missing)  # by this report, so only time is missing of it
     found, later = _separate(assessed, history, terms)
     if evidence.inconclusive_reason:
@@ -86,7 +87,7 @@ def build_deletion_case(evidence: NodeEvidence) -> DeletionCase:
     for report in evidence.messages.list_events(InstanceReport):
         index.apply_instance_report(report, 0.0)
     index.forget_histories()
-    return index.build_case(evidence.node, 0.0)
+    return index.build_case(evidence.node, evidence.at, 0.0)
 
 
 def _separate(

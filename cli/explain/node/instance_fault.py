@@ -14,19 +14,15 @@ from libs.common.contract.events import (
     InstanceUnknown,
     NodeEnriched,
 )
-from libs.common.contract.instances import InstanceRecord, read_instance_record
+from libs.common.contract.instances import InstanceRecord
 from libs.common.contract.machine_loss import find_machine_loss, select_own_reports
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.timestamp import parse_time
 from services.cloud.core.judge_round import NEVER_SEEN
 from services.lifecycle.core import instance_evidence as clauses
-from services.lifecycle.core.decide import (
-    INSTANCES_NAME,
-    DeletionCase,
-    build_instance_case,
-    explain_exclusion,
-)
+from services.lifecycle.core.decide import INSTANCES_NAME, explain_exclusion
 from services.lifecycle.core.deletion_limit import BUT
+from services.lifecycle.core.node_index import DeletionCase
 
 _IF_GONE: Final = "If the cloud's console does not show its server: kubectl delete node {node}."
 _LOG_OF_CLOUD: Final = "kubectl -n {namespace} logs -l app.kubernetes.io/component=cloud-{account} --tail=50."
@@ -77,7 +73,7 @@ def find_instance_fault(case: NodeCase) -> NodeFinding | None:
     """Return the fault of the server of a Node that is not Ready; None if no account reports one."""
     evidence = case.evidence
     deletion = build_deletion_case(evidence)
-    node, record = evidence.node, read_instance_record(evidence.node)
+    node, record = evidence.node, deletion.record
     views = (view.last for view in deletion.instances.values())
     reports = select_own_reports(views, node.uid, node.spec.provider_id)
     loss = find_machine_loss(reports, record, answers=isinstance(deletion.report, NodeEnriched))
@@ -118,9 +114,8 @@ def _explain_gone(case: NodeCase, deletion: DeletionCase, record: InstanceRecord
     evidence, account = case.evidence, record.account
     if foreign := explain_exclusion(evidence.ownership.for_controller(NODE_LIFECYCLE), evidence.node):
         return _make_finding(case, "instance-gone-kept", account, foreign, release=_IF_GONE)
-    instance = build_instance_case(deletion, record, evidence.at)
     for clause, release in RELEASES.items():
-        if why := clause(instance):
+        if why := clause(deletion, record):
             return _make_finding(case, "instance-gone-kept", account, why, release=release)
     return _make_finding(case, "instance-gone", account, _describe_wait(evidence))
 

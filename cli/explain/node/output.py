@@ -30,7 +30,7 @@ from libs.common.contract.instances import InstanceAnchor, read_instance_record
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.core.plan.plan import Plan, PlanOutcome
-from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT
+from services.lifecycle.core.node_change import SHUTDOWN_TAINT, ChangeKind
 
 _MOST_LINES: Final = 40
 _COLUMN: Final = 12
@@ -193,7 +193,7 @@ def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
     why = "" if gone.evidence else f": {quote(gone.reason)}"
     yield Line(2, Text.assemble("Lifecycle would ", (word, style), why))
     if gone.taint is not None:
-        verb = "set" if gone.taint.is_set else "remove"
+        verb = "set" if gone.taint.kind is ChangeKind.SET_TAINT else "remove"
         what = f"{SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}"
         yield Line(2, Text(f"It would {verb} the taint {what}: {quote(gone.taint.reason)}"))
 
@@ -286,7 +286,11 @@ def explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             "outcome": deletion.outcome,
             "reason": deletion.reason,
             "evidence": deletion.evidence,
-            "taint": {"taint": SHUTDOWN_TAINT.key, "set": taint.is_set, "reason": taint.reason}
+            "taint": {
+                "taint": SHUTDOWN_TAINT.key,
+                "set": taint.kind is ChangeKind.SET_TAINT,
+                "reason": taint.reason,
+            }
             if taint
             else None,
         },

@@ -1,7 +1,7 @@
 """Decides whether to delete a Node: only if all evidence of one source is present at the same time."""
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -9,22 +9,19 @@ import msgspec
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import InstanceGone, NodeUnreachable
-from libs.common.contract.instances import InstanceAnchor, InstanceRecord, read_instance_record
 from libs.common.contract.node import Node
 from services.lifecycle.core.deletion_limit import DeletionLimit
 from services.lifecycle.core.evidence import (
     Assessment,
-    MachineIndex,
-    MachineReport,
     assess_gcp_spot,
     assess_node,
     assess_report,
     is_gcp_spot,
     is_not_ready,
 )
-from services.lifecycle.core.instance_evidence import InstanceCase, RecordScope, assess_instance, scope_of
-from services.lifecycle.core.instance_reports import InstanceViews
-from services.lifecycle.core.query_history import MAX_GAP, QueryHistory, assess_history
+from services.lifecycle.core.instance_evidence import assess_instance
+from services.lifecycle.core.node_index import DeletionCase
+from services.lifecycle.core.query_history import MAX_GAP, assess_history
 
 REPLACED: Final = "replaced"  # the kinds of evidence, for metrics
 SPOT: Final = "gcp-spot"
@@ -51,21 +48,6 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     uptime: timedelta
     leading_for: timedelta | None  # None: this replica does not lead
     pause_reason: str = ""  # why lifecycle may write nothing now; "" if it may
-
-
-class DeletionCase(msgspec.Struct, frozen=True, kw_only=True):
-    """All data about one Node that decides about its deletion."""
-
-    node: Node
-    report: MachineReport | None = None  # metadata's last one
-    history: QueryHistory | None = None
-    machines: MachineIndex = MachineIndex()
-    instances: InstanceViews = {}  # the reports about it of cloud accounts that still report
-    # project of an account -> id of an instance that it has shown alive there -> the Nodes with those records
-    recorded: Mapping[RecordScope, Mapping[str, Collection[str]]] = {}
-    accounts: Collection[str] = ()  # of its cloud, which report on any Node
-    # account -> anchors of its records, and those with which it has shown their instances alive lately
-    list_anchors: Callable[[datetime], Mapping[str, Collection[InstanceAnchor]]] = lambda now: {}
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,23 +80,18 @@ class EvidenceSource(msgspec.Struct, frozen=True, kw_only=True):
     applies: Callable[[DeletionCase, DeletionPolicy], bool]
     # whether the Node needs a decision by this source; one that it applies to and that is healthy does not
     is_suspect: Callable[[DeletionCase], bool]
-    assess: Callable[[DeletionCase, DeletionPolicy, datetime, float], Assessment]
+    assess: Callable[[DeletionCase, DeletionPolicy], Assessment]
     limit: Callable[[DeletionCase, DeletionPolicy], DeletionLimit]
 
 
-def decide(
-    case: DeletionCase, policy: DeletionPolicy, replica: ReplicaStatus, *, now: datetime, monotonic_now: float
-) -> Delete | Keep:
-    """Return Delete only if no evidence is missing.
-
-    `now` is UTC; `monotonic_now` is in seconds, of the clock that timed the receipt of polls.
-    """
+def decide(case: DeletionCase, policy: DeletionPolicy, replica: ReplicaStatus) -> Delete | Keep:
+    """Return Delete only if no evidence is missing."""
     of_replica = assess_replica(replica, policy)
     found: dict[str, Assessment] = {}
     for source in SOURCES:
         if not source.applies(case, policy):
             continue
-        assessment = source.assess(case, policy, now, monotonic_now) + of_replica
+        assessment = source.assess(case, policy) + of_replica
         if not assessment.missing:
             reason = "; ".join(assessment.proven)
             return Delete(kind=source.kind, reason=reason, limit=source.limit(case, policy))
@@ -127,58 +104,39 @@ def needs_decision(case: DeletionCase, policy: DeletionPolicy) -> bool:
     return any(source.applies(case, policy) and source.is_suspect(case) for source in SOURCES)
 
 
-def assess_case(
-    case: DeletionCase, policy: DeletionPolicy, *, now: datetime, monotonic_now: float
-) -> Assessment:
+def assess_case(case: DeletionCase, policy: DeletionPolicy) -> Assessment:
     """Assess the evidence that the Node's machine was replaced."""
     of_report = assess_report(case.node, case.report, case.machines)
-    assessment = of_report + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
+    assessment = of_report + assess_node(case.node, case.now, min_not_ready=policy.min_not_ready)
     if not case.history and of_report.missing:
         return assessment  # no poll proves anything, so a history is not missing yet
     history = case.history if case.history and case.history.identity == case.node.uid else None
     assessment += assess_history(history, min_polls=policy.min_polls, min_span=policy.min_span)
-    if history and history.age(now=now, monotonic_now=monotonic_now) > policy.max_poll_age:
+    if history and history.age(now=case.now, monotonic_now=case.monotonic_now) > policy.max_poll_age:
         assessment += Assessment(missing=("a recent poll, by the clocks of both metadata and lifecycle",))
     return assessment
 
 
-def assess_instance_gone(
-    case: DeletionCase, policy: DeletionPolicy, now: datetime, monotonic_now: float
-) -> Assessment:
+def assess_instance_gone(case: DeletionCase, policy: DeletionPolicy) -> Assessment:
     """Assess the evidence that the account which has shown the Node's instance alive has it no more."""
-    assessment = assess_last_round(case, policy, now)
-    record = read_instance_record(case.node)
+    assessment = assess_last_round(case, policy)
+    record = case.record
     view = case.instances.get(record.account) if record is not None else None
     history = view.history if view is not None else None
     if not history and assessment.missing:
         return assessment
     assessment += assess_history(history, min_polls=policy.min_polls, min_span=policy.min_span)
-    if history and history.age(now=now, monotonic_now=monotonic_now) > policy.max_round_age:
+    if history and history.age(now=case.now, monotonic_now=case.monotonic_now) > policy.max_round_age:
         assessment += Assessment(missing=("a recent round, by the clocks of both cloud and lifecycle",))
     return assessment
 
 
-def assess_last_round(case: DeletionCase, policy: DeletionPolicy, now: datetime) -> Assessment:
+def assess_last_round(case: DeletionCase, policy: DeletionPolicy) -> Assessment:
     """Assess the last reports of the accounts, without their history."""
-    record = read_instance_record(case.node)
-    if record is None:
+    if case.record is None:
         return Assessment(missing=("a record that an account has shown its instance alive",))
-    of_cloud = assess_instance(build_instance_case(case, record, now))
-    return of_cloud + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
-
-
-def build_instance_case(case: DeletionCase, record: InstanceRecord, now: datetime) -> InstanceCase:
-    """Return the part of the data that decides whether the recorded instance is gone."""
-    return InstanceCase(
-        node=case.node,
-        record=record,
-        views=case.instances,
-        recorded=case.recorded.get(scope_of(record), {}),
-        accounts=case.accounts,
-        anchors=case.list_anchors(now),
-        report=case.report,
-        machines=case.machines,
-        now=now,
+    return assess_instance(case, case.record) + assess_node(
+        case.node, case.now, min_not_ready=policy.min_not_ready
     )
 
 
@@ -213,14 +171,8 @@ def _limit_by_flag(case: DeletionCase, policy: DeletionPolicy) -> DeletionLimit:
 
 
 def _limit_of_account(case: DeletionCase, policy: DeletionPolicy) -> DeletionLimit:
-    record = read_instance_record(case.node)
-    account = record.account if record is not None else ""
-    nodes = sum(
-        len(names)
-        for scope, of_scope in case.recorded.items()
-        if scope.account == account
-        for names in of_scope.values()
-    )
+    account = case.record.account if case.record is not None else ""
+    nodes = sum(len(names) for (scope, _), names in case.recorded.items() if scope.account == account)
     per_hour = max(_MIN_OF_ACCOUNT, nodes // _SHARE_OF_ACCOUNT) if policy.max_deletions_per_hour else 0
     return DeletionLimit(
         per_hour=per_hour, pool=f"cloud/{account}", description=f"the limit of account {account}"
@@ -237,7 +189,7 @@ SOURCES: Final = (
         name="--delete-preempted-gcp-spot",
         applies=lambda case, policy: policy.deletes_gcp_spot and is_gcp_spot(case.node),
         is_suspect=lambda case: is_not_ready(case.node),
-        assess=lambda case, policy, now, monotonic_now: assess_gcp_spot(case.node, now),
+        assess=lambda case, policy: assess_gcp_spot(case.node, case.now),
         limit=_limit_by_flag,
     ),
     EvidenceSource(
@@ -253,9 +205,7 @@ SOURCES: Final = (
         name=_REPLACED_NAME,
         applies=lambda case, policy: True,
         is_suspect=_is_machine_lost,
-        assess=lambda case, policy, now, monotonic_now: assess_case(
-            case, policy, now=now, monotonic_now=monotonic_now
-        ),
+        assess=assess_case,
         limit=_limit_by_flag,
     ),
 )

@@ -38,37 +38,24 @@ class BudgetDenial(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def grant_deletion(
-    deletions: tuple[Deletion, ...], node: str, *, limit: DeletionLimit, now: datetime
-) -> tuple[Deletion, ...] | BudgetDenial:
-    """Return the record with one more deletion, which may happen after it is written.
+def grant_deletion(record: str, node: str, *, limit: DeletionLimit, now: datetime) -> str | BudgetDenial:
+    """Return the annotation with one more deletion, which may happen after it is written.
 
-    Times in the future count, too: a changed clock must not free the budget.
+    `record` is the annotation as read, "" without deletions; an invalid one denies every deletion. Times in
+    the future count, too: a changed clock must not free the budget.
     """
+    try:
+        deletions = msgspec.json.decode(record or "[]", type=tuple[Deletion, ...])
+    except JSON_ERRORS:
+        return BudgetDenial(reason=f"annotation {ANNOTATION} of the Lease is invalid: delete it to continue")
+    if any(deletion.at.tzinfo is None for deletion in deletions):
+        return BudgetDenial(
+            reason=f"annotation {ANNOTATION} of the Lease has times without a time zone: delete it"
+        )
     recent = tuple(deletion for deletion in deletions if now - deletion.at < WINDOW)
     counted = [deletion.at for deletion in recent if deletion.pool == limit.pool]
     if len(counted) >= limit.per_hour:
         used = f"{len(counted)} in the last hour, {limit.description} is {limit.per_hour}"
         again = f"; none before {min(counted) + WINDOW:%H:%M:%SZ}" if counted else ""
         return BudgetDenial(reason=used + again)
-    return (*recent, Deletion(node=node, at=now, pool=limit.pool))
-
-
-def decode_deletions(text: str) -> tuple[Deletion, ...] | BudgetDenial:
-    """Parse the annotation, "" without deletions; an invalid one denies every deletion."""
-    if not text:
-        return ()
-    try:
-        found = msgspec.json.decode(text, type=tuple[Deletion, ...])
-    except JSON_ERRORS:
-        return BudgetDenial(reason=f"annotation {ANNOTATION} of the Lease is invalid: delete it to continue")
-    if any(deletion.at.tzinfo is None for deletion in found):
-        return BudgetDenial(
-            reason=f"annotation {ANNOTATION} of the Lease has times without a time zone: delete it"
-        )
-    return found
-
-
-def encode_deletions(deletions: tuple[Deletion, ...]) -> str:
-    """Return the value of the annotation."""
-    return msgspec.json.encode(deletions).decode()
+    return msgspec.json.encode((*recent, Deletion(node=node, at=now, pool=limit.pool))).decode()

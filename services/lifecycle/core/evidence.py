@@ -64,8 +64,14 @@ def assess_report(node: Node, report: MachineReport | None, machines: MachineInd
         return Assessment(missing=(text,))
     if _machine_identity(report.node) != _machine_identity(node):
         return Assessment(missing=("a poll after the last change of its addresses or its systemUUID",))
-    parts = [_assess_machine(node, machine, machines) for machine in report.foreign_machines]
-    return sum((*parts, _assess_own_uuid(node, machines), _assess_name(node, machines)), Assessment())
+    found = [_assess_machine(node, machine, machines) for machine in report.foreign_machines]
+    if why := explain_shared_uuid(node, machines):
+        found.append(Assessment(missing=(why,)))
+    if why := explain_machine_with_its_name(node, machines):
+        found.append(Assessment(missing=(why,)))
+    else:
+        found.append(Assessment(proven=("no machine known to us bears its name",)))
+    return sum(found, Assessment())
 
 
 def assess_node(node: Node, now: datetime, *, min_not_ready: timedelta) -> Assessment:
@@ -178,21 +184,17 @@ def _assess_machine(node: Node, machine: ForeignMachine, machines: MachineIndex)
     return Assessment(proven=(f"{who} with another UUID",))
 
 
-def _assess_own_uuid(node: Node, machines: MachineIndex) -> Assessment:
-    others = machines.nodes_by_uuid.get(normalize_uuid(node.status.node_info.system_uuid), ())
-    found = sorted(set(others) - {node.name})
-    if found:
-        return Assessment(
-            missing=(f"Node {found[0]} claims its systemUUID as well: its machine may live on",)
-        )
-    return Assessment()
+def explain_shared_uuid(node: Node, machines: MachineIndex) -> str:
+    """Return which other Node claims the systemUUID; "" if none does."""
+    claimed = machines.nodes_by_uuid.get(normalize_uuid(node.status.node_info.system_uuid), ())
+    others = sorted(set(claimed) - {node.name})
+    return f"Node {others[0]} claims its systemUUID as well: its machine may live on" if others else ""
 
 
-def _assess_name(node: Node, machines: MachineIndex) -> Assessment:
+def explain_machine_with_its_name(node: Node, machines: MachineIndex) -> str:
+    """Return where a machine with the Node's name answers; "" if none is known."""
     found = sorted(machines.nodes_by_machine_name.get(node.name, ()))
-    if found:
-        return Assessment(missing=(f"a machine with its name answers at an address of Node {found[0]}",))
-    return Assessment(proven=("no machine known to us bears its name",))
+    return f"a machine with its name answers at an address of Node {found[0]}" if found else ""
 
 
 def _machine_identity(node: Node) -> tuple[object, ...]:

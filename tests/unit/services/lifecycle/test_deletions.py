@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +15,19 @@ from libs.common.kube.errors import Conflict, NotFound, Unreachable
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
-from services.lifecycle.core import deletion_limit
-from services.lifecycle.core.decide import REPLACED, Delete, DeletionCase, Keep
-from services.lifecycle.core.deletion_limit import ANNOTATION, DeletionLimit, decode_deletions
+from services.lifecycle.core.decide import REPLACED, Delete, Keep
+from services.lifecycle.core.deletion_limit import (
+    ANNOTATION,
+    WINDOW,
+    BudgetDenial,
+    Deletion,
+    DeletionLimit,
+    grant_deletion,
+)
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
+from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW
 from tests.clocks import ManualClock
 from tests.lifecycle_actors import make_lost_node
@@ -64,7 +72,7 @@ def deletions_of(
     api: Any,
     *,
     clock: ManualClock,
-    judge: Callable[[DeletionCase], Delete | Keep] = lambda case: PROOF,
+    judge: Callable[[Node], Delete | Keep] = lambda node: PROOF,
     ownership: Ownership = EVERY_NODE,
 ) -> NodeDeleter:
     return NodeDeleter(
@@ -118,7 +126,7 @@ async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
 async def test_another_kind_of_evidence_at_the_last_moment_is_counted_by_its_own_limit_first():
     other = Delete(kind="another", reason="its cloud", limit=DeletionLimit(per_hour=10, pool="a-cloud"))
     api = Api()
-    deletions = deletions_of(api, clock=ManualClock(), judge=lambda case: other)
+    deletions = deletions_of(api, clock=ManualClock(), judge=lambda node: other)
     assert (await deletions.delete(NODE, PROOF)).reason == "the evidence changed meanwhile"
     assert (await deletions.delete(NODE, other)).outcome == "deleted"
 
@@ -127,7 +135,7 @@ async def test_a_pool_without_room_holds_up_no_other():
     api = Api(full="ten in the last hour")
     clouds = Delete(kind=REPLACED, reason="its cloud", limit=DeletionLimit(per_hour=10, pool="a-cloud"))
     decision = PROOF
-    deletions = deletions_of(api, clock=ManualClock(), judge=lambda case: decision)
+    deletions = deletions_of(api, clock=ManualClock(), judge=lambda node: decision)
     assert (await deletions.delete(NODE, PROOF)).outcome == "limited"
     api.full = ""
     assert (await deletions.delete(NODE, PROOF)).outcome == "limited"
@@ -165,76 +173,68 @@ class WrittenByOthers:
 @pytest.mark.parametrize(("times", "counted"), [(0, True), (2, True), (3, False), (99, False)])
 async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted: bool):
     leases: Any = WrittenByOthers(times)
-    record = DeletionBudget(
-        leases,
-        namespace="kube-system",
-        name="l",
-        holder="me",
-        is_dry_run=False,
-        request_timeout_seconds=1.0,
-        now=lambda: NOW,
-    )
+    record = DeletionBudget(leases, LifecycleSettings(), holder="me", now=lambda: NOW)
     assert (await record.spend("web-1", LIMIT) == "") is counted
-    assert len(decode_deletions(get_annotation(leases.lease, ANNOTATION))) == int(counted)  # type: ignore[arg-type]
+    assert len(decode(get_annotation(leases.lease, ANNOTATION) or "[]")) == int(counted)
 
 
 # ---- the limit
 
 
-TWO = deletion_limit.DeletionLimit(per_hour=2)
+TWO = DeletionLimit(per_hour=2)
+
+
+def encode(*deletions: Deletion) -> str:
+    return msgspec.json.encode(deletions).decode()
+
+
+def decode(record: str) -> tuple[Deletion, ...]:
+    return msgspec.json.decode(record, type=tuple[Deletion, ...])
 
 
 @given(st.lists(st.floats(-7200, 7200), max_size=40), st.integers(0, 12))
 def test_no_hour_sees_more_than_the_most(seconds: list[float], most: int):
-    record: tuple[deletion_limit.Deletion, ...] = ()
-    done: list[deletion_limit.Deletion] = []
+    record = ""
+    done: list[Deletion] = []
     for number, offset in enumerate(sorted(seconds)):
         now = NOW + timedelta(seconds=offset)
-        judged = deletion_limit.grant_deletion(
-            record, f"web-{number}", limit=deletion_limit.DeletionLimit(per_hour=most), now=now
-        )
-        if isinstance(judged, tuple):
+        judged = grant_deletion(record, f"web-{number}", limit=DeletionLimit(per_hour=most), now=now)
+        if isinstance(judged, str):
             record = judged
-            done.append(record[-1])
-            assert sum(timedelta() <= now - one.at < deletion_limit.WINDOW for one in done) <= most
-    assert len(record) <= most
+            done.append(decode(record)[-1])
+            assert sum(timedelta() <= now - one.at < WINDOW for one in done) <= most
+            assert len(decode(record)) <= most
 
 
 def test_a_deletion_counts_for_an_hour_and_one_that_is_yet_to_come_as_well():
-    before = deletion_limit.Deletion(node="a", at=NOW - timedelta(minutes=59))
-    to_come = deletion_limit.Deletion(node="b", at=NOW + timedelta(days=1))
-    judged = deletion_limit.grant_deletion((before, to_come), "c", limit=TWO, now=NOW)
-    assert isinstance(judged, deletion_limit.BudgetDenial)
-    assert judged.reason == (
-        "2 in the last hour, --lifecycle-max-deletions-per-hour is 2; none before 12:01:00Z"
+    to_come = Deletion(node="b", at=NOW + timedelta(days=1))
+    before = encode(Deletion(node="a", at=NOW - timedelta(minutes=59)), to_come)
+    assert grant_deletion(before, "c", limit=TWO, now=NOW) == BudgetDenial(
+        reason="2 in the last hour, --lifecycle-max-deletions-per-hour is 2; none before 12:01:00Z"
     )
-    later = deletion_limit.grant_deletion((before, to_come), "c", limit=TWO, now=NOW + timedelta(minutes=1))
-    assert later == (to_come, deletion_limit.Deletion(node="c", at=NOW + timedelta(minutes=1)))
+    in_a_minute = NOW + timedelta(minutes=1)
+    later = grant_deletion(before, "c", limit=TWO, now=in_a_minute)
+    assert later == encode(to_come, Deletion(node="c", at=in_a_minute))
 
 
 def test_the_pools_do_not_count_for_each_other():
-    other = deletion_limit.DeletionLimit(per_hour=1, pool="a-cloud", description="the limit of a-cloud")
-    record: tuple[deletion_limit.Deletion, ...] = ()
+    other = DeletionLimit(per_hour=1, pool="a-cloud", description="the limit of a-cloud")
+    record = ""
     for limit in (TWO, TWO, other):
-        judged = deletion_limit.grant_deletion(record, "web", limit=limit, now=NOW)
-        assert isinstance(judged, tuple)
+        judged = grant_deletion(record, "web", limit=limit, now=NOW)
+        assert isinstance(judged, str)
         record = judged
     for limit, reason in (
         (TWO, "2 in the last hour, --lifecycle"),
         (other, "1 in the last hour, the limit of"),
     ):
-        judged = deletion_limit.grant_deletion(record, "web", limit=limit, now=NOW)
-        assert isinstance(judged, deletion_limit.BudgetDenial)
-        assert judged.reason.startswith(reason)
-    assert deletion_limit.decode_deletions(deletion_limit.encode_deletions(record)) == record
+        denied = grant_deletion(record, "web", limit=limit, now=NOW)
+        assert isinstance(denied, BudgetDenial)
+        assert denied.reason.startswith(reason)
 
 
-def test_the_record_says_who_and_when_and_is_read_again():
-    record = (deletion_limit.Deletion(node="web-1", at=NOW),)
-    text = deletion_limit.encode_deletions(record)
-    assert text == '[{"node":"web-1","at":"2026-03-01T12:00:00Z"}]'
-    assert deletion_limit.decode_deletions(text) == record
-    assert deletion_limit.decode_deletions("") == ()
+def test_the_record_says_who_and_when():
+    assert grant_deletion("", "web-1", limit=TWO, now=NOW) == '[{"node":"web-1","at":"2026-03-01T12:00:00Z"}]'
 
 
 @pytest.mark.parametrize(
@@ -242,4 +242,4 @@ def test_the_record_says_who_and_when_and_is_read_again():
     ["nonsense", "{}", "[1]", '[{"node":"a"}]', '[{"node":"a","at":"2026-03-01T12:00:00"}]', "[" * 99999],
 )
 def test_a_record_that_cannot_be_read_leaves_no_room(text: str):
-    assert isinstance(deletion_limit.decode_deletions(text), deletion_limit.BudgetDenial)
+    assert isinstance(grant_deletion(text, "web-1", limit=TWO, now=NOW), BudgetDenial)

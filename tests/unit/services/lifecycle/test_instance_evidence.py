@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common.contract.events import InstanceUnknown
-from libs.common.contract.instances import InstanceAnchor, InstanceWitness, read_instance_record
+from libs.common.contract.instances import InstanceAnchor, InstanceWitness
 from libs.common.contract.node import Node
 from services.lifecycle.core.decide import DeletionPolicy, assess_last_round
-from services.lifecycle.core.evidence import MachineIndex, MachineReport
-from services.lifecycle.core.instance_evidence import CLAUSES, InstanceCase, assess_instance
+from services.lifecycle.core.evidence import Assessment, MachineIndex, MachineReport
+from services.lifecycle.core.instance_evidence import CLAUSES, assess_instance
 from services.lifecycle.core.instance_reports import AccountView, InstanceReports, drop_silent_accounts
-from services.lifecycle.core.node_index import NodeIndex
+from services.lifecycle.core.node_index import DeletionCase, NodeIndex, scope_of
 from tests.builders import NOW, make_facts
 from tests.instance_reports import (
     ANCHOR,
@@ -44,25 +44,30 @@ def a_case(
     recorded: dict[str, set[str]] | None = None,
     monotonic_now: float = 10.0,
     **fields: Any,
-) -> InstanceCase:
-    """A Node whose account says that its instance is gone; `reports` follow that."""
+) -> DeletionCase:
+    """A Node whose account says that its instance is gone; `reports` follow that.
+
+    `recorded`: id of an instance of the same project -> Nodes with its record.
+    """
     known = InstanceReports()
     for number, each in enumerate((make_gone(node), *reports)):
         known.apply(each, float(number))
-    record = read_instance_record(node)
-    assert record is not None
-    usual: dict[str, Any] = {
-        "node": node,
-        "record": record,
-        "views": drop_silent_accounts(known.get(node.name), monotonic_now),
-        "recorded": recorded or {"1001": {node.name}},
-        "accounts": (),
-        "anchors": {},
-        "report": report or make_unreachable(node),
-        "machines": machines,
-        "now": SOON,
-    }
-    return InstanceCase(**(usual | fields))
+    case = DeletionCase(
+        node=node,
+        now=SOON,
+        instances=drop_silent_accounts(known.get(node.name), monotonic_now),
+        report=report or make_unreachable(node),
+        machines=machines,
+    )
+    assert case.record is not None
+    by_id = recorded or {"1001": {node.name}}
+    names = {(scope_of(case.record), instance_id): names for instance_id, names in by_id.items()}
+    return replace(case, recorded=names, **fields)
+
+
+def assess(case: DeletionCase) -> Assessment:
+    assert case.record is not None
+    return assess_instance(case, case.record)
 
 
 LATER = NOW + timedelta(seconds=5)
@@ -74,7 +79,7 @@ def absent(at: datetime) -> InstanceUnknown:
 
 
 # name of the only clause that keeps the Node -> what is different
-DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
+DOUBTS: list[tuple[str, Callable[[], DeletionCase]]] = [
     ("needs_same_machine", lambda: a_case(node=make_recorded_node(record={"system_uuid": NEW_UUID}))),
     ("needs_same_machine", lambda: a_case(node=make_recorded_node(record={"system_uuid": ""}))),
     (
@@ -82,7 +87,7 @@ DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
         lambda: a_case(report=make_unreachable(NODE, last_known=replace(make_facts(), platform=OTHER_CLOUD))),
     ),
     ("needs_gone", lambda: a_case(make_unknown(NODE, at=LATER))),
-    ("needs_gone", lambda: a_case(views={})),
+    ("needs_gone", lambda: a_case(instances={})),
     (
         "needs_this_instance",
         lambda: a_case(make_gone(NODE, at=LATER, node_uid="uid-0", witness=witness(after=6))),
@@ -156,7 +161,9 @@ DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
     ),
     (
         "needs_answer_of_each_account",  # its credential is another project's
-        lambda: a_case(absent(LATER), anchors={"other": {InstanceAnchor(kind="network", id="78")}}),
+        lambda: a_case(
+            absent(LATER), list_anchors=lambda now: {"other": {InstanceAnchor(kind="network", id="78")}}
+        ),
     ),
     ("needs_no_namesake", lambda: a_case(make_unknown(NODE, at=LATER, account="other", namesake="1003"))),
     (
@@ -174,27 +181,28 @@ DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
 
 
 def test_an_instance_that_is_gone_beside_a_witness_is_proof():
-    assert assess_instance(a_case()).missing == ()
-    assert assess_instance(a_case()).proven == (
+    assert assess(a_case()).missing == ()
+    assert assess(a_case()).proven == (
         "account prod has no instance hcloud://1001 any more, and finds anchor network/77",
     )
     by_instance = a_case(
         make_gone(NODE, at=LATER, witness=witness("instance", "1002", 6)),
         recorded={"1001": {"web-1"}, "1002": {"web-2"}},
     )
-    assert assess_instance(by_instance).missing == ()
+    assert assess(by_instance).missing == ()
     by_cloud = make_gone(NODE, at=LATER, witness=witness("cloud", "", 5))
-    assert "and the cloud itself reports its deletion" in assess_instance(a_case(by_cloud)).proven[0]
+    assert "and the cloud itself reports its deletion" in assess(a_case(by_cloud)).proven[0]
 
 
 @pytest.mark.parametrize(
     ("clause", "make"), DOUBTS, ids=[f"{name}-{n}" for n, (name, _) in enumerate(DOUBTS)]
 )
-def test_each_clause_alone_keeps_the_node(clause: str, make: Callable[[], InstanceCase]):
+def test_each_clause_alone_keeps_the_node(clause: str, make: Callable[[], DeletionCase]):
     case = make()
-    keeps = [each.__name__ for each in CLAUSES if each(case)]
+    assert case.record is not None
+    keeps = [each.__name__ for each in CLAUSES if each(case, case.record)]
     assert keeps == [clause]
-    assert len(assess_instance(case).missing) == 1
+    assert len(assess(case).missing) == 1
 
 
 def test_every_clause_has_a_doubt_that_it_alone_keeps():
@@ -214,8 +222,8 @@ def test_an_account_that_has_been_silent_for_an_hour_is_none_any_more():
 
 def test_other_accounts_that_lack_the_instance_since_it_is_gone_are_no_doubt():
     exists = make_exists(NODE, account="other")
-    assert assess_instance(a_case(exists, absent(LATER))).missing == ()
-    assert assess_instance(a_case(exists, absent(LATER), anchors={"other": {ANCHOR}})).missing == ()
+    assert assess(a_case(exists, absent(LATER))).missing == ()
+    assert assess(a_case(exists, absent(LATER), list_anchors=lambda now: {"other": {ANCHOR}})).missing == ()
 
 
 # ---- the history of an account
@@ -248,10 +256,10 @@ def test_an_account_that_reports_on_other_nodes_of_the_cloud_must_report_on_each
         (make_gone(NODE), make_exists(other, account="other"), make_exists(aws, account="elsewhere"))
     ):
         index.apply_instance_report(report, float(number))
-    case = index.build_case(NODE, 10.0)
+    case = index.build_case(NODE, SOON, 10.0)
     assert case.accounts == ["other", "prod"]
-    assert index.build_case(NODE, 3601.5).accounts == []
-    decision = assess_last_round(case, DeletionPolicy(), SOON)
+    assert index.build_case(NODE, SOON, 3601.5).accounts == []
+    decision = assess_last_round(case, DeletionPolicy())
     assert decision.missing[0].startswith("account other has not reported on it yet")
 
 
@@ -259,12 +267,12 @@ def test_the_anchors_of_an_account_are_the_recorded_and_those_that_its_instances
     index = NodeIndex()
     new = InstanceAnchor(kind="network", id="78")
     index.upsert_node(NODE)
-    assert index.build_case(NODE, 10.0).list_anchors(SOON) == {"prod": {ANCHOR}}
+    assert index.build_case(NODE, SOON, 10.0).list_anchors(SOON) == {"prod": {ANCHOR}}
     index.apply_instance_report(make_shut_down(NODE, anchor=new), 0.0)
-    assert index.build_case(NODE, 10.0).list_anchors(SOON) == {"prod": {ANCHOR, new}}
+    assert index.build_case(NODE, SOON, 10.0).list_anchors(SOON) == {"prod": {ANCHOR, new}}
     index.apply_instance_report(make_unknown(NODE, at=LATER), 1.0)
-    assert index.build_case(NODE, 10.0).list_anchors(SOON) == {"prod": {ANCHOR, new}}, "an outage"
-    assert index.build_case(NODE, 10.0).list_anchors(SOON + timedelta(hours=1)) == {"prod": {ANCHOR}}
+    assert index.build_case(NODE, SOON, 10.0).list_anchors(SOON) == {"prod": {ANCHOR, new}}, "an outage"
+    assert index.build_case(NODE, SOON, 10.0).list_anchors(SOON + timedelta(hours=1)) == {"prod": {ANCHOR}}
 
 
 def test_an_older_sight_by_a_clock_that_was_set_back_is_a_sight():
@@ -287,12 +295,12 @@ def test_a_new_stream_of_the_flow_drops_no_report_of_a_cloud():
     index.upsert_node(NODE)
     index.apply_instance_report(make_exists(NODE), 0.0)
     index.clear()
-    assert index.build_case(NODE, 10.0).instances["prod"].seen is not None
+    assert index.build_case(NODE, SOON, 10.0).instances["prod"].seen is not None
     index.forget_instances()
-    case = index.build_case(NODE, 10.0)
+    case = index.build_case(NODE, SOON, 10.0)
     assert not case.instances
     assert case.accounts == ["prod"], "it has reported within the hour: its silence is no answer"
-    assert index.build_case(NODE, 3600.5).accounts == []
+    assert index.build_case(NODE, SOON, 3600.5).accounts == []
 
 
 def test_the_histories_of_one_node_or_of_all_are_forgotten():

@@ -17,8 +17,10 @@ from libs.common.contract.instances import (
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
 from services.lifecycle.core.instance_evidence import is_same_uuid
-from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
+from services.lifecycle.core.instance_record import plan_instance_record
 from services.lifecycle.core.instance_reports import InstanceReports
+from services.lifecycle.core.node_change import ChangeKind, NodeChange
+from services.lifecycle.core.node_index import DeletionCase
 from tests.builders import NOW
 from tests.instance_reports import (
     ANCHOR,
@@ -46,19 +48,19 @@ def answering(node: Node = NODE, provider_id: str = PROVIDER_ID) -> Any:
     return make_answering(node, provider_id=provider_id)
 
 
-def plan(*reports: Any, node: Node = NODE, machine: Any = None, **fields: Any) -> InstanceRecordChange | None:
+def plan(*reports: Any, node: Node = NODE, machine: Any = None, **fields: Any) -> NodeChange | None:
     known = InstanceReports()
     for report in reports:
         known.apply(report, 0.0)
-    usual: dict[str, Any] = {"now": SOON} | fields
-    return plan_instance_record(node, known.get(node.name), machine or answering(node), **usual)
+    usual: dict[str, Any] = {"now": SOON, "report": machine or answering(node)} | fields
+    return plan_instance_record(DeletionCase(node=node, instances=known.get(node.name), **usual))
 
 
 def _merge(current: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in ({**current, **changes}).items() if value is not None}
 
 
-def written(node: Node, change: InstanceRecordChange | None) -> Node:
+def written(node: Node, change: NodeChange | None) -> Node:
     """The Node after that change."""
     assert change is not None
     metadata = replace(
@@ -126,7 +128,7 @@ def test_a_machine_that_talos_knows_no_provider_id_of_is_recorded_the_first_time
 def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id(node: Node, machine: Any):
     change = plan(make_exists(node), node=node, machine=machine, now=VOID_AT)
     assert change is not None
-    assert change.is_voided
+    assert change.kind is ChangeKind.VOIDED_RECORD
     voided = written(node, change)
     assert RECORD_ANNOTATION not in voided.annotations
     assert voided.labels == VOIDED.labels
@@ -175,7 +177,7 @@ def test_a_machine_that_names_another_instance_voids_the_record_until_it_names_i
     node = make_recorded_node(provider_id=cloud.provider_id)
     change = plan(make_exists(node), node=node, machine=naming(cloud, node, cloud.neighbour), now=VOID_AT)
     assert change is not None
-    assert change.is_voided
+    assert change.kind is ChangeKind.VOIDED_RECORD
     voided = written(node, change)
     assert plan(make_exists(voided), node=voided, machine=answering(voided, "")) is None
     assert plan(make_exists(voided), node=voided, machine=naming(cloud, voided, cloud.own)) is not None
@@ -186,13 +188,13 @@ def test_a_provider_id_with_the_region_names_the_same_server():
     assert plan(make_exists(node), node=node, machine=answering(node, OPENSTACK.provider_id)) is None
     change = plan(make_exists(node), node=node, machine=answering(node, OPENSTACK.neighbours_provider_id))
     assert change is not None
-    assert change.is_voided
+    assert change.kind is ChangeKind.VOIDED_RECORD
 
 
 def test_what_was_reported_of_another_node_of_that_name_voids_nothing():
     before = make_lost_node(provider_id=PROVIDER_ID, uid="uid-0")
     assert plan(node=RECORDED, machine=answering(before, "hcloud://2002")) is None
-    assert plan_instance_record(RECORDED, {}, None, now=SOON) is None
+    assert plan(node=RECORDED, report=None) is None
 
 
 @pytest.mark.parametrize(

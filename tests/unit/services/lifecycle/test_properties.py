@@ -112,7 +112,7 @@ class Replayed:
 
     def decided(self, standing: ReplicaStatus = PROVEN) -> bool:
         now = NOW + timedelta(seconds=self.at)
-        judged = decide(self.known.build_case(NODE, self.at), TERMS, standing, now=now, monotonic_now=self.at)
+        judged = decide(self.known.build_case(NODE, now, self.at), TERMS, standing)
         return isinstance(judged, Delete)
 
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common.contract.node import NodeAddress
-from services.lifecycle.core.decide import DeletionCase, DeletionPolicy, assess_case
-from services.lifecycle.core.node_index import NodeIndex
+from services.lifecycle.core.decide import DeletionPolicy, assess_case
+from services.lifecycle.core.node_index import DeletionCase, NodeIndex
 from services.lifecycle.core.query_history import (
     MAX_GAP,
     QueryHistory,
@@ -127,7 +127,7 @@ def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
 
 
 def history_in(known: NodeIndex) -> QueryHistory | None:
-    return known.build_case(NODE, 0.0).history
+    return known.build_case(NODE, NOW, 0.0).history
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
     other = make_lost_node("web-2", uid="uid-2")
     known.upsert_node(other)
     known.upsert_report(make_answering(other, node_name="odd"), 90.0)
-    case = known.build_case(NODE, 0.0)
+    case = known.build_case(NODE, NOW, 0.0)
     assert (dict(case.machines.nodes_by_uuid), dict(case.machines.nodes_by_machine_name)) == (
         {other.status.node_info.system_uuid: {"web-1", "web-2"}},
         {"new-1": {"web-1"}, "odd": {"web-2"}},
@@ -235,9 +235,10 @@ def test_the_history_of_a_former_node_says_nothing_of_this_one():
     history = history_of(a_look(0), a_look(5), a_look(10.1))
     node = make_lost_node(uid="uid-2")
     case = DeletionCase(
-        node=node, report=make_unreachable(node, foreign_machines=(make_foreign_machine(),)), history=history
+        node=node,
+        now=NOW + timedelta(minutes=11),
+        monotonic_now=606.0,
+        report=make_unreachable(node, foreign_machines=(make_foreign_machine(),)),
+        history=history,
     )
-    now = NOW + timedelta(minutes=11)
-    assert assess_case(case, DeletionPolicy(), now=now, monotonic_now=606.0).missing == (
-        "3 polls that show it",
-    )
+    assert assess_case(case, DeletionPolicy()).missing == ("3 polls that show it",)

@@ -1,11 +1,8 @@
 """The taint of a machine that shuts down, and the flags of lifecycle."""
 
-from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +11,6 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, Taint
 from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
-from libs.common.kube.errors import FenceFailed
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.lifecycle.core.decide import (
     SPOT,
@@ -25,15 +21,13 @@ from services.lifecycle.core.decide import (
     decide,
     explain_exclusion,
 )
-from services.lifecycle.core.decide import DeletionCase as LifecycleCase
 from services.lifecycle.core.evidence import assess_gcp_spot
 from services.lifecycle.core.instance_reports import InstanceReports
-from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChange, plan_shutdown_taint
-from services.lifecycle.node_patcher import NodePatcher
+from services.lifecycle.core.node_change import SHUTDOWN_TAINT, NodeChange
+from services.lifecycle.core.node_index import DeletionCase
+from services.lifecycle.core.shutdown_taint import plan_shutdown_taint
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, UNINITIALIZED, make_facts
-from tests.in_memory_api import PatchFailed
-from tests.in_memory_api import apply_json_patch as apply_json
 from tests.instance_reports import make_exists, make_recorded_node, make_shut_down, make_unknown
 from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
 
@@ -50,11 +44,15 @@ def silent(
     return make_unreachable(node, fault=fault, last_known=facts)
 
 
+def plan_taint(node: Node, report: NodeEnriched | NodeUnreachable | None, **fields: Any) -> NodeChange | None:
+    return plan_shutdown_taint(DeletionCase(node=node, report=report, now=NOW, **fields))
+
+
 @pytest.mark.parametrize("kind", ["refused", "timeout"])
 def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind: str):
-    change = plan_shutdown_taint(NODE, silent(kind=kind), {})
+    change = plan_taint(NODE, silent(kind=kind))
     assert change is not None
-    assert change.summary == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
+    assert change.kind == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
     assert change.changes.set_taints == (SHUTDOWN_TAINT,)
 
 
@@ -81,7 +79,7 @@ def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind:
     ],
 )
 def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnreachable | None):
-    assert plan_shutdown_taint(node, word, {}) is None
+    assert plan_taint(node, word) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +92,7 @@ def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnre
 def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
     node: Node, word: NodeEnriched | NodeUnreachable | None
 ):
-    change = plan_shutdown_taint(node, word, {})
+    change = plan_taint(node, word)
     assert change is not None
     assert change.changes.remove_taints == (SHUTDOWN_TAINT,)
 
@@ -102,10 +100,10 @@ def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
 RECORDED = make_recorded_node()
 
 
-def plan_by_cloud(report: Any, node: Node = RECORDED, machine: Any = None) -> ShutdownTaintChange | None:
+def plan_by_cloud(report: Any, node: Node = RECORDED, machine: Any = None) -> NodeChange | None:
     reports = InstanceReports()
     reports.apply(report, 0.0)
-    return plan_shutdown_taint(node, machine or silent(RECORDED, facts=None), reports.get("web-1"))
+    return plan_taint(node, machine or silent(RECORDED, facts=None), instances=reports.get("web-1"))
 
 
 def test_a_silent_machine_that_its_account_reports_as_off_is_shut_down():
@@ -136,48 +134,6 @@ def test_an_account_that_reports_less_taints_nothing(report: Any, changes: dict[
     assert plan_by_cloud(report, **changes) is None
 
 
-class Changed:
-    """An API server where the Node has changed, which is not observed yet."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.patches = 0
-
-    async def get_node(self, name: str) -> Node:
-        return self.node
-
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
-        self.patches += 1
-        try:
-            document = apply_json(msgspec.to_builtins(self.node), list(json_patch))
-        except PatchFailed as error:
-            raise FenceFailed(str(error), status=422) from error
-        return msgspec.convert(document, Node)
-
-
-async def test_another_node_of_that_name_is_not_tainted():
-    api: Any = Changed(make_lost_node(uid="uid-2"))
-    change = plan_shutdown_taint(NODE, silent(), {})
-    apply = NodePatcher(api, ownership=Ownership).apply
-    assert await apply(NODE, lambda node: change, is_dry_run=False) is None
-    assert api.patches == 1
-
-
-@pytest.mark.parametrize("taints", [(), (SHUTDOWN_TAINT,)])
-async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_loses_none(
-    taints: tuple[Taint, ...],
-):
-    requirement = NodeSelectorRequirement(key="team", operator="In", values=("a",))
-    ownership = Ownership(selector=(NodeSelectorTerm(requirements=(requirement,)),))
-    seen = make_lost_node(labels={"team": "a"}, taints=taints)
-    api: Any = Changed(make_lost_node(labels={"team": "b"}, taints=taints))
-    word = make_answering(seen) if taints else silent(seen)
-    assert plan_shutdown_taint(seen, word, {}) is not None
-    plan = partial(plan_shutdown_taint, report=word, instances={})
-    assert await NodePatcher(api, ownership=lambda: ownership).apply(seen, plan, is_dry_run=False) is None
-    assert api.patches == 1
-
-
 # ---- GCP spot machines
 
 SPOT_LABELS = {
@@ -190,15 +146,13 @@ SOON = NOW + timedelta(seconds=31)  # after its creation
 
 
 def test_a_preempted_spot_machine_is_deleted_at_once_where_that_is_asked_for():
-    case = LifecycleCase(node=PREEMPTED)
-    judged = decide(case, DeletionPolicy(deletes_gcp_spot=True), PROVEN, now=SOON, monotonic_now=0.0)
+    case = DeletionCase(node=PREEMPTED, now=SOON)
+    judged = decide(case, DeletionPolicy(deletes_gcp_spot=True), PROVEN)
     assert isinstance(judged, Delete)
     assert judged.kind == SPOT
-    assert isinstance(decide(case, DeletionPolicy(), PROVEN, now=SOON, monotonic_now=0.0), Keep)
+    assert isinstance(decide(case, DeletionPolicy(), PROVEN), Keep)
     young = ReplicaStatus(uptime=timedelta(minutes=9), leading_for=timedelta(minutes=9))
-    assert isinstance(
-        decide(case, DeletionPolicy(deletes_gcp_spot=True), young, now=SOON, monotonic_now=0.0), Keep
-    )
+    assert isinstance(decide(case, DeletionPolicy(deletes_gcp_spot=True), young), Keep)
 
 
 @pytest.mark.parametrize(

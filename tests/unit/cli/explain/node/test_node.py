@@ -362,9 +362,9 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
     last = QueryResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
     first = QueryResult(started_at=ago, ended_at=ago, received_at=0.0, attempt=1)
     history = QueryHistory(identity=of.uid, first=first, last=last, count=9)
-    case = msgspec.structs.replace(build_deletion_case(looked), history=history)
+    case = msgspec.structs.replace(build_deletion_case(looked), history=history, monotonic_now=3600.0)
     settled = ReplicaStatus(uptime=timedelta(days=1), leading_for=timedelta(days=1))
-    would = isinstance(decide(case, TERMS, settled, now=NOW, monotonic_now=3600.0), Delete)
+    would = isinstance(decide(case, TERMS, settled), Delete)
     assert (explain_node_evidence(looked, TERMS).deletion.outcome == "deletable") == would
 
 
