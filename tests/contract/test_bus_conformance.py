@@ -206,10 +206,12 @@ async def test_an_event_beyond_the_limit_is_refused_before_it_is_sent(bus: Bus):
         await bus.publish(make_event(uid="u" * MAX_EVENT_BYTES))
 
 
-WITH_LIMIT = pytest.mark.parametrize("bus_factory", [NATS], indirect=True)  # only its stream has one
+ON_NATS = pytest.mark.parametrize(
+    "bus_factory", [NATS], indirect=True
+)  # only its stream has a limit, and outlives the watcher that made it
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_a_full_stream_takes_no_new_subject_and_nothing_larger_until_it_has_room(bus: Bus):
     size = 10_000
     await bus.provision((NODES,), max_bytes=100_000)
@@ -226,7 +228,7 @@ async def test_a_full_stream_takes_no_new_subject_and_nothing_larger_until_it_ha
     await bus.publish(make_event("web-9", uid="u" * size))
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_nothing_large(bus: Bus):
     await bus.provision((NODES,), max_bytes=100_000)
     for size in (10_000, 1):
@@ -245,7 +247,7 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
         assert (await bus.stats()).max_bytes == 100_000
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
     await bus.provision((NODES,), max_bytes=100_000)
     word = make_event("large", uid="u" * 20_000)
@@ -260,7 +262,7 @@ async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
         assert used == held - 100_000
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bus: Bus):
     await bus.provision((NODES,), max_bytes=100_000)
     for n in range(3):
@@ -273,7 +275,7 @@ async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bu
     assert (await bus.stats()).max_bytes == limit_for_bytes(100_000)
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_closing_the_headroom_keeps_the_limit_that_another_leader_set(bus_factory: BusFactory):
     former, present = await bus_factory(), await bus_factory()
     await former.provision((NODES,), max_bytes=limit_for_bytes(0))
@@ -282,7 +284,7 @@ async def test_closing_the_headroom_keeps_the_limit_that_another_leader_set(bus_
     assert (await present.stats()).max_bytes == limit_for_bytes(STREAM_STEP_BYTES)
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_a_new_stream_gets_the_largest_limit_for_which_the_store_has_room(bus_factory: BusFactory):
     bus = await bus_factory()
     await bus.provision((NODES,), max_bytes=limit_for_bytes(2 * STORE_BYTES))
@@ -290,7 +292,7 @@ async def test_a_new_stream_gets_the_largest_limit_for_which_the_store_has_room(
     await bus.publish(make_event())
 
 
-@WITH_LIMIT
+@ON_NATS
 async def test_a_stream_shrinks_and_grows_again_within_the_store(bus: Bus):
     for wanted, given in ((447, 191), (63, 63), (127, 127), (255, 191)):
         await bus.provision((NODES,), max_bytes=wanted * 1024 * 1024)
@@ -425,6 +427,7 @@ async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_goes_to_
     assert other.seen[0].redelivered
 
 
+@ON_NATS
 async def test_a_durable_made_anew_under_its_consumer_goes_on_and_loses_nothing(bus: Bus):
     worker = Worker(lambda message: Ack() if message.redelivered else Nak(0.1, "once more"))
     worker.gate.clear()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import Final, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 from libs.common.bus.dead_letters import make_dead_letter
 from libs.common.bus.delivery import (
@@ -48,7 +49,7 @@ class ConsumerMiddleware:
 
     def __post_init__(self) -> None:
         self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
-        self._locks: dict[str, _KeyedLock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by name, while in use
         # Looked up once: finding a series by its labels costs more than counting.
         self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(self.service)
         self._redelivered = metrics.REDELIVERED.labels(self.service)
@@ -77,7 +78,7 @@ class ConsumerMiddleware:
             with telemetry.log_fields(service=self.service, **{self.kind: name}, event=event):
                 self._in_flight.inc()
                 try:
-                    async with self._lock_for(name):
+                    async with self._locks.setdefault(name, asyncio.Lock()):
                         return await self._handle(handle, message, name, is_repeat)
                 finally:
                     self._in_flight.dec()
@@ -217,37 +218,6 @@ class ConsumerMiddleware:
     def _name_in(self, subject: str) -> str:
         _, found, name = subject.partition(f".{self.kind}.")
         return name if found else subject
-
-    def _lock_for(self, name: str) -> "_KeyedLock":
-        return self._locks.get(name) or _KeyedLock(self._locks, name)
-
-
-class _KeyedLock:
-    """A lock for one name, acquired in order of arrival; it is in `locks` while a task uses it."""
-
-    def __init__(self, locks: "dict[str, _KeyedLock]", name: str) -> None:
-        self._locks = locks
-        self._name = name
-        self._lock = asyncio.Lock()
-        self._waiters = 0
-
-    async def __aenter__(self) -> None:
-        self._locks[self._name] = self
-        self._waiters += 1
-        try:
-            await self._lock.acquire()
-        except BaseException:
-            self._remove_waiter()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-        self._remove_waiter()
-
-    def _remove_waiter(self) -> None:
-        self._waiters -= 1
-        if not self._waiters:
-            del self._locks[self._name]
 
 
 _OUTCOMES: Final[dict[type, str]] = {

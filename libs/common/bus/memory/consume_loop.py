@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
-from libs.common.bus.protocol import Message, MessageHandler
+from libs.common.bus.protocol import MessageHandler
 from libs.common.clocks import loop_time
 
 log = logging.getLogger(__name__)
@@ -31,21 +31,21 @@ class ConsumeLoop:
     def __post_init__(self) -> None:
         self._wake = asyncio.Event()
         self._handling: set[asyncio.Task[None]] = set()
-        self._in_hand: dict[int, StoredMessage] = {}  # sequence -> message taken and not acknowledged yet
         self.problem = ""
 
     async def run(self) -> None:
         """Consume until cancelled; then finish or return the messages."""
+        self.durable.listeners.add(self._wake.set)
         try:
-            self.durable.listeners.add(self._wake.set)
             await self._deliver_repeatedly()
         finally:
             self.durable.listeners.discard(self._wake.set)
             try:
-                if self._handling:
-                    await asyncio.wait(self._handling, timeout=_FINISH_SECONDS)
+                await self._wait_for_handlers(_FINISH_SECONDS)
             finally:
-                await self._hand_back()
+                for task in self._handling:
+                    task.cancel()
+                await self._wait_for_handlers(_CANCEL_SECONDS)
 
     async def _deliver_repeatedly(self) -> None:
         missing = f"consumer {self.name}: does not exist yet, the watcher provisions it"
@@ -63,12 +63,7 @@ class ConsumeLoop:
             taken = self.durable.take(loop_time())
             if taken is None:
                 return self.durable.next_due()
-            stored, redelivered = taken
-            if stored.sequence in self._in_hand:
-                continue  # a recreated durable replays messages that are still being handled
-            self._in_hand[stored.sequence] = stored
-            message = replace(stored.message, redelivered=redelivered)
-            task = asyncio.create_task(self._handle_one(stored, message))
+            task = asyncio.create_task(self._handle_one(*taken))
             self._handling.add(task)
             task.add_done_callback(self._done)
         return None
@@ -79,26 +74,17 @@ class ConsumeLoop:
         if not task.cancelled() and task.exception() is not None:
             log.error("acknowledgement failed", exc_info=task.exception())
 
-    async def _handle_one(self, stored: StoredMessage, message: Message) -> None:
-        verdict = await self.handle(message)
-        known = self._in_hand.pop(stored.sequence, None)  # None if it was returned at shutdown
-        if known is None:
-            return
+    async def _handle_one(self, stored: StoredMessage, redelivered: bool) -> None:
+        try:
+            verdict = await self.handle(replace(stored.message, redelivered=redelivered))
+        except asyncio.CancelledError:
+            self.durable.requeue(stored, loop_time())
+            raise
         if isinstance(verdict, Nak):
-            self._again(stored, verdict.delay_seconds)
+            self.durable.requeue(stored, loop_time() + max(0.0, verdict.delay_seconds))
         else:
             self.durable.acknowledge(stored)
 
-    async def _hand_back(self) -> None:
-        for task in self._handling:
-            task.cancel()
-        try:
-            if self._handling:
-                await asyncio.wait(self._handling, timeout=_CANCEL_SECONDS)
-        finally:
-            for stored in self._in_hand.values():
-                self._again(stored, 0.0)
-            self._in_hand.clear()
-
-    def _again(self, stored: StoredMessage, delay_seconds: float) -> None:
-        self.durable.requeue(stored, loop_time() + max(0.0, delay_seconds))
+    async def _wait_for_handlers(self, seconds: float) -> None:
+        if self._handling:
+            await asyncio.wait(self._handling, timeout=seconds)

@@ -208,7 +208,6 @@ class DurableState:
     def __init__(self) -> None:
         self.listeners: set[Callable[[], None]] = set()  # called when there may be work
         self.delivered = 0
-        self._filter = ""
         self._backlog: Backlog | None = None
         self._again: list[tuple[float, int, StoredMessage]] = []
         self._unsettled: dict[int, tuple[StoredMessage, int]] = {}  # sequence -> deliveries
@@ -219,16 +218,11 @@ class DurableState:
         return self._backlog is not None
 
     def provision(self, stream: Stream, filter_subject: str) -> None:
-        """Let it deliver each subject's last message under that filter; start again if it had another one."""
-        if filter_subject == self._filter:
-            return
-        if self._backlog is not None:
-            stream.close_backlog(self._backlog)
-        self._filter = filter_subject
-        self._backlog = stream.open_backlog(filter_subject, on_new=self._wake)
-        self._stream = stream
-        self._again, self._unsettled, self.delivered = [], {}, 0
-        self._wake()
+        """Let it deliver each subject's last message under that filter, which is the same in each call."""
+        if self._backlog is None:
+            self._stream = stream
+            self._backlog = stream.open_backlog(filter_subject, on_new=self._wake)
+            self._wake()
 
     def take(self, now: float) -> tuple[StoredMessage, bool] | None:
         """Return the next message and whether it is a redelivery; due redeliveries come first."""

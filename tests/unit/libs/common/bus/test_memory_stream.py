@@ -13,7 +13,7 @@ from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, s
 from libs.common.bus.protocol import Message, UnreadablePayload, WrongLastSequence
 from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import encode
-from libs.common.contract.subjects import SNAPSHOT, subject_of
+from libs.common.contract.subjects import subject_of
 from tests.builders import NOW, make_node, make_node_observed
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 
@@ -71,20 +71,6 @@ def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():
     for subject in ("a.x", "a.y", "a.x"):
         world.say(subject)
     assert [world.take(work)[0].sequence for _ in range(2)] == [2, 3]
-
-
-def test_a_durable_with_another_filter_starts_again():
-    world = World()
-    work = world.work()
-    world.say("a.x")
-    world.take(work)
-    world.say("b.x")
-    work.provision(world.stream, "b.>")
-    world.say("a.y")
-    stored, redelivered = world.take(work)
-    assert (stored.subject, redelivered) == ("b.x", False)
-    assert work.take(world.now) is None
-    assert (work.stats("nodes", world.now).unacknowledged, work.delivered) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +162,6 @@ TestAgainstATable = AgainstATable.TestCase
 
 
 # ---- the bus
-
-
-async def test_a_durable_made_anew_leaves_nothing_of_the_old_one_behind():
-    server = MemoryServer()
-    bus = MemoryBus(server)
-    for filter_subject in (NODES.filter, SNAPSHOT, NODES.filter, NODES.filter):
-        durable = msgspec.structs.replace(NODES, filter=filter_subject)
-        await bus.provision((durable,), max_bytes=MAX_BYTES)
-    assert server.stream is not None
-    assert len(server.stream._backlogs) == 1
 
 
 async def test_whoever_stops_following_is_not_fed_any_more():
