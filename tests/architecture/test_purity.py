@@ -12,7 +12,7 @@ SHELL = (
     # adapters to outside systems
     r"libs\.common\.(client_tls|requests_session)",
     r"libs\.common\.kube\.(access_reviews|api|credentials|keepalive_socket|kubeconfig|exec_plugins|load_kube_config|plugin_guard|pod_exec)",
-    r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport|version_check)",
+    r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|bounded_protocol|calls|channel|cluster_name|connection|credentials)",

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from itertools import count
 from typing import Final, Generic, NoReturn, Protocol
 
 from libs.common.bus.delivery import backoff_seconds
@@ -18,7 +19,6 @@ from libs.common.kube.errors import (
 )
 from libs.common.kube.objects import Item, Page, Resource, UnreadableObject, select_by_name
 from libs.common.kube.request import Request
-from libs.common.kube.version_check import VersionCheck
 from libs.common.kube.watch_events import (
     ListAgain,
     ListSnapshot,
@@ -33,6 +33,7 @@ from libs.common.kube.watch_events import (
 WATCH_SECONDS: Final = (35, 45)
 SILENCE_SECONDS: Final = 8.0  # after the requested end of the watch
 STALE_SECONDS: Final = 60.0  # without contact: not ready
+_CHECK_AFTER_SECONDS: Final = 2.0  # a watch that ends sooner needs no check of its version
 _SETTLED_SECONDS: Final = 5.0  # a watch of this duration is no failure, however it ended
 # The API server ends the watch of a client that does not receive events fast enough. While a thousand
 # machines join, this happens to every watch within a second. The watch has sent events, so the next one
@@ -90,14 +91,8 @@ class Reflector(Generic[Item]):
         self._last_error = ""
         self._needs_version_check = False
         self._is_watch_open = False
-        self._check = VersionCheck(
-            self.api,
-            self.resource,
-            clock=self.clock,
-            jitter=self.jitter,
-            stale_seconds=self.stale_seconds,
-            on_answer=self._record_contact,
-        )
+        self._check_failing_since: float | None = None
+        self._check_error = ""
 
     def seconds_since_contact(self) -> float | None:
         """Return the seconds since the last contact with the API server for this kind, None before it."""
@@ -111,8 +106,8 @@ class Reflector(Generic[Item]):
         age = self.seconds_since_contact() or 0.0
         if age > self.stale_seconds:
             stale = f"no contact about {self.resource.plural} for {age:.0f} s{because}"
-            return (stale, *self._check.problems())
-        return self._check.problems()
+            return (stale, *self._check_problems())
+        return self._check_problems()
 
     async def absent_as_of_version(self, name: str) -> str | None:
         """Return the resourceVersion at which no object has that name, None if one has. Raises KubeError.
@@ -174,7 +169,7 @@ class Reflector(Generic[Item]):
         await handle(ListSnapshot(tuple(items), page.resource_version, tuple(unreadable)))
         self._listed = True
         self._needs_version_check = False
-        self._check.clear()
+        self._check_failing_since = None
         self._version = page.resource_version
 
     async def _watch(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
@@ -210,7 +205,7 @@ class Reflector(Generic[Item]):
 
         If the watch ends before the answer, the next watch repeats the check.
         """
-        asking = asyncio.create_task(self._check.is_ahead_of_server(self._version))
+        asking = asyncio.create_task(self._is_ahead_of_server(self._version))
         watching = asyncio.create_task(self._watch(handle))
         try:
             await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -223,6 +218,39 @@ class Reflector(Generic[Item]):
             asking.cancel()
             watching.cancel()
             await asyncio.gather(asking, watching, return_exceptions=True)
+
+    async def _is_ahead_of_server(self, version: str) -> bool:
+        """Return whether the server has not reached this version. Retries until there is an answer.
+
+        A server whose etcd was restored from a backup opens a watch from a version that it has not reached,
+        and sends nothing until it has caught up. A check that fails proves nothing, so the watch goes on.
+        """
+        await asyncio.sleep(_CHECK_AFTER_SECONDS)
+        for attempt in count(1):
+            try:
+                page = await self.api.list_page(self.resource, limit=1, on_unreadable=lambda _: None)
+                break
+            except KubeError as error:
+                self._check_error = str(error)
+                if self._check_failing_since is None:
+                    self._check_failing_since = self.clock()
+                requested = error.retry_after_seconds or 0.0
+            await asyncio.sleep(max(requested, backoff_seconds(attempt, self.jitter())))
+        self._check_failing_since = None
+        self._record_contact()
+        try:
+            return int(page.resource_version) < int(version)
+        except ValueError:
+            return True  # not comparable: an aggregated API; a list is always right
+
+    def _check_problems(self) -> tuple[str, ...]:
+        """Return why the watch may be one that never sends anything."""
+        since, name = self._check_failing_since, self.resource.plural
+        if since is None or self.clock() - since <= self.stale_seconds:
+            return ()
+        return (
+            f"the watch of {name} cannot be checked for {self.clock() - since:.0f} s: {self._check_error}",
+        )
 
     async def _handle_line(
         self, line: bytes, request: Request, handle: Callable[[WatchEvent[Item]], Awaitable[None]]
