@@ -85,15 +85,8 @@ def _names_in(certificate: bytes) -> tuple[str, ...]:
     except Exception as error:
         # The parser does not document its exceptions: InvalidVersion, DuplicateExtension and
         # UnsupportedGeneralNameType (x400Address, ediPartyName) are plain Exceptions.
-        raise _unreadable(error) from error
-    except BaseException as error:
-        if type(error).__module__ != "pyo3_runtime":
-            raise  # a signal, or the exit of the process
-        raise _unreadable(error) from error  # PanicException: a failed assertion in the parser
-
-
-def _unreadable(error: BaseException) -> ValueError:
-    return ValueError(f"its certificate cannot be read: {type(error).__name__}: {ascii(str(error))[:_SHOWN]}")
+        text = f"{type(error).__name__}: {ascii(str(error))[:_SHOWN]}"
+        raise ValueError(f"its certificate cannot be read: {text}") from error
 
 
 def _alternative_names(certificate: bytes) -> Iterator[str]:
