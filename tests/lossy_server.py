@@ -62,7 +62,9 @@ class LossyServer(MemoryServer):
             following.cancel()
         for durable in self._durables:
             state = self.durables[durable.name]
-            state.provision(self.stream, f"{durable.filter}.none")
+            assert state._backlog is not None
+            self.stream.close_backlog(state._backlog)
+            state._backlog, state._again, state._unsettled = None, [], {}
             state.provision(self.stream, durable.filter)
 
     async def keep_following(
