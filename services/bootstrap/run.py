@@ -17,9 +17,10 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.kube_config import KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.observability.telemetry import level_of_verbosity, log_fields, setup_logging
-from libs.common.service.health import HealthServer, Readiness
+from libs.common.service.health import Readiness, make_health_application
 from libs.common.service.service_supervisor import close_at_exit, run_in_background
 from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.service.web_listener import WebListener
 from libs.common.settings.help_text import format_help
 from libs.common.settings.read_settings import SettingsError, list_options, read_settings
 from services.bootstrap.key_stores import DirectoryKeyStore, KubernetesKeyStore
@@ -83,8 +84,8 @@ async def _serve_health(
     readiness.mark_started()
     if settings.secure_port:
         certificate = ServingCertificate(None, None, now=utc_now()) if settings.secure_serving else None
-        server = HealthServer(readiness, certificate)
-        await server.start(settings.bind_address, settings.secure_port)
+        server = WebListener(make_health_application(readiness), certificate)
+        await server.start(settings.bind_address, settings.secure_port, flag="--secure-port")
         close_at_exit(endings, "health server", server.stop)
     run_in_background(endings, readiness.log_changes())
 

@@ -80,10 +80,12 @@ class WebServer:
         application.router.add_get("/api/settings", self._serve_settings)
         application.router.add_get("/api/events", self._serve_events)
         application.router.add_get("/api/nodes/{name}", self._serve_node)
-        context = self.exposure.certificate.context if self.exposure else None
-        self._listener = WebListener(application, context, limits=_LIMITS)
+        certificate = self.exposure.certificate if self.exposure else None
+        self._listener = WebListener(application, certificate, limits=_LIMITS)
         listening = await self._listener.start(address, port, flag="--console-port")
-        log.info("serving console", extra={"url": f"http{'s' if context else ''}://{address}:{listening}/"})
+        log.info(
+            "serving console", extra={"url": f"http{'s' if certificate else ''}://{address}:{listening}/"}
+        )
         return listening
 
     async def stop(self) -> None:

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from libs.common.kube.server_identity import parse_server_identity
-from libs.common.service.health import HealthServer, Readiness
+from libs.common.service.health import Readiness, make_health_application
+from libs.common.service.web_listener import WebListener
 from libs.testbed.child_process import HANG_SECONDS
 from services.csr.core.certificate_request import (
     MAX_SANS,
@@ -65,8 +66,8 @@ async def _send(data: bytes) -> None:
     """The server closes the connection, and afterwards it answers the next client."""
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    server = HealthServer(Readiness(asyncio.get_running_loop().time), None)
-    port = await server.start("127.0.0.1", 0)
+    server = WebListener(make_health_application(Readiness(asyncio.get_running_loop().time)), None)
+    port = await server.start("127.0.0.1", 0, flag="--secure-port")
     try:
         await _exchange(port, data, patience_seconds=0.01)
         request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"

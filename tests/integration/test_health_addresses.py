@@ -11,8 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from libs.common.service.health import HealthServer, Readiness
+from libs.common.service.health import Readiness, make_health_application
 from libs.common.service.listener import bind_sockets
+from libs.common.service.web_listener import WebListener
 from libs.common.settings.read_settings import SettingsError
 from tests.integration.processes import a_process
 
@@ -28,9 +29,9 @@ def ipv6_loopback() -> None:
 
 @asynccontextmanager
 async def serving(address: str) -> AsyncIterator[int]:
-    server = HealthServer(Readiness(time.monotonic), None)
+    server = WebListener(make_health_application(Readiness(time.monotonic)), None)
     try:
-        yield await server.start(address, 0)
+        yield await server.start(address, 0, flag="--secure-port")
     finally:
         await server.stop()
 
@@ -76,8 +77,8 @@ async def test_reasons_name_nodes_only_for_callers_on_the_loopback_address(query
     readiness = Readiness(time.monotonic)
     readiness.add_check("csr", lambda: ("waits for metadata's first report on 1 machine, such as web-1",))
     readiness.add_check("bus", lambda: ())
-    server = HealthServer(readiness, None)
-    port = await server.start("0.0.0.0", 0)
+    server = WebListener(make_health_application(readiness), None)
+    port = await server.start("0.0.0.0", 0, flag="--secure-port")
     seen = {}
     try:
         async with aiohttp.ClientSession() as session:
@@ -113,9 +114,9 @@ async def test_a_host_without_ipv6_serves_ipv4(missing: int):
 
 async def test_a_port_that_is_taken_in_one_family_is_refused():
     with socket.create_server((IPV4, 0)) as taken:
-        server = HealthServer(Readiness(time.monotonic), None)
+        server = WebListener(make_health_application(Readiness(time.monotonic)), None)
         with pytest.raises(SettingsError, match=r"cannot listen on 0\.0\.0\.0:\d+: Address already in use"):
-            await server.start("0.0.0.0", taken.getsockname()[1])
+            await server.start("0.0.0.0", taken.getsockname()[1], flag="--secure-port")
 
 
 async def test_callers_of_both_families_share_one_limit_and_are_told_apart():

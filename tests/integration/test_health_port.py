@@ -13,12 +13,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from libs.common.service.health import HealthServer, Readiness
+from libs.common.service.health import Readiness, make_health_application
 from libs.common.service.listener import Limits, Listener
 from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.service.web_listener import WebListener
 from libs.common.settings.process_settings import OPEN_PATHS
 from libs.testbed.child_process import HANG_SECONDS
 from tests.bus_actors import wait_until
+
+
+def health_server(certificate: ServingCertificate | None, **options: Any) -> WebListener:
+    return WebListener(make_health_application(Readiness(time.monotonic)), certificate, **options)
 
 
 @pytest.fixture(params=["http", "https"])
@@ -27,8 +32,8 @@ async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
     secure = request.param == "https"
     certificate = ServingCertificate(None, None, now=datetime.now(UTC)) if secure else None
     limits = Limits(connections=2, handshake_seconds=0.5, connection_seconds=1.0)
-    server = HealthServer(Readiness(time.monotonic), certificate, limits=limits, header_seconds=0.5)
-    yield await server.start("127.0.0.1", 0)
+    server = health_server(certificate, limits=limits, header_seconds=0.5)
+    yield await server.start("127.0.0.1", 0, flag="--secure-port")
     await server.stop()
 
 
@@ -93,9 +98,9 @@ async def is_closed_by_the_server(reader: asyncio.StreamReader) -> None:
 async def patient_server(connections: int) -> AsyncIterator[int]:
     """The port of a server whose deadlines are far off: what it closes, it closes at the limit."""
     limits = Limits(connections=connections, connection_seconds=60)
-    server = HealthServer(Readiness(time.monotonic), None, limits=limits, header_seconds=60)
+    server = health_server(None, limits=limits, header_seconds=60)
     try:
-        yield await server.start("127.0.0.1", 0)
+        yield await server.start("127.0.0.1", 0, flag="--secure-port")
     finally:
         await server.stop()
 

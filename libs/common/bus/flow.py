@@ -1,8 +1,6 @@
 """The flow as a service follows it: when a handler may decide by the cache, and when the service pauses."""
 
 import asyncio
-import heapq
-import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,8 +80,7 @@ class Flow:
         )
         self._has_leader = asyncio.Event()
         self._failed_subjects: set[str] = set()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._number = itertools.count()
+        self._waiting: dict[asyncio.Future[None], int] = {}  # -> the sequence that it waits for
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -135,24 +132,21 @@ class Flow:
 
     async def _wait_for(self, sequence: int) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (sequence, next(self._number), woken))
+        self._waiting[woken] = sequence
         try:
             async with asyncio.timeout(SYNC_TIMEOUT_SECONDS):
                 await woken
         except TimeoutError:
             raise TemporaryError("the flow is behind", "; ".join(self.problems())) from None
         finally:
-            if woken.cancelled():
-                self._waiting = [waiting for waiting in self._waiting if waiting[2] is not woken]
-                heapq.heapify(self._waiting)
+            del self._waiting[woken]
 
     def _wake_waiters(self) -> None:
         """Wake the handlers whose sequence is applied, if the cache is complete."""
         if not self._waiting or self.problems():
             return
-        while self._waiting and self._waiting[0][0] <= self.cache.sequence:
-            _, _, woken = heapq.heappop(self._waiting)
-            if not woken.done():
+        for woken, sequence in self._waiting.items():
+            if sequence <= self.cache.sequence and not woken.done():
                 woken.set_result(None)
 
     # ---- callbacks of the cache

@@ -17,7 +17,7 @@ from libs.common.contract.services import WATCHER
 from libs.common.observability import telemetry
 from libs.common.service.event_journal import EventJournal
 from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
-from libs.common.service.health import HealthServer, Readiness, ReadinessCheck
+from libs.common.service.health import Readiness, ReadinessCheck, make_health_application
 from libs.common.service.open_bus import is_standby, observe_kubernetes, open_bus
 from libs.common.service.pulse_publisher import publish_pulses
 from libs.common.service.service import Dependencies, Service, ServiceDefinition
@@ -28,6 +28,7 @@ from libs.common.service.service_supervisor import (
     run_in_background,
 )
 from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.service.web_listener import WebListener
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
 
@@ -124,8 +125,8 @@ class Application:
             return
         if self._certificate is not None:
             run_in_background(endings, self._certificate.keep_fresh())
-        server = HealthServer(self._readiness, self._certificate)
-        port = await server.start(settings.bind_address, port)
+        server = WebListener(make_health_application(self._readiness), self._certificate)
+        port = await server.start(settings.bind_address, port, flag="--secure-port")
         close_at_exit(endings, "health server", server.stop)
         log.info("serving health and metrics", extra={"port": port, "https": self._certificate is not None})
 

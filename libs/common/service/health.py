@@ -3,15 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from libs.common.client_tls import without_system_authorities
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.observability import metrics
-from libs.common.service.listener import Limits
-from libs.common.service.serving_certificate import ServingCertificate
-from libs.common.service.web_listener import HEADER_SECONDS, LIMITS, WebListener
 
 with without_system_authorities():  # as in web_listener
     from aiohttp import web
@@ -68,46 +64,12 @@ class Readiness:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
 
 
-@dataclass(eq=False)
-class HealthServer:
-    """Serves health and metrics until `stop`."""
+def make_health_application(readiness: Readiness) -> web.Application:
+    """Return the application that serves health and metrics."""
+    exposing = asyncio.Lock()  # one thread at a time: more would delay the loop and other threads
 
-    readiness: Readiness
-    certificate: ServingCertificate | None  # None: plain HTTP
-    _: KW_ONLY
-    limits: Limits = LIMITS
-    header_seconds: float = HEADER_SECONDS
-
-    def __post_init__(self) -> None:
-        self._exposing = asyncio.Lock()  # one thread at a time: more would delay the loop and other threads
-        self._listener: WebListener | None = None
-
-    async def start(self, address: str, port: int) -> int:
-        """Listen; return the port. Raises SettingsError if the server cannot listen."""
-        application = web.Application()
-        application.add_routes(
-            [
-                web.get("/healthz", _alive),
-                web.get("/livez", _alive),
-                web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics),
-            ]
-        )
-        self._listener = WebListener(
-            application,
-            self.certificate.context if self.certificate else None,
-            limits=self.limits,
-            header_seconds=self.header_seconds,
-        )
-        return await self._listener.start(address, port, flag="--secure-port")
-
-    async def stop(self) -> None:
-        """Stop the server and close its connections."""
-        if self._listener is not None:
-            await self._listener.stop()
-
-    async def _readyz(self, request: web.Request) -> web.Response:
-        problems = self.readiness.problems()
+    async def serve_readyz(request: web.Request) -> web.Response:
+        problems = readiness.problems()
         failed = any(problems.values())
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok")
@@ -115,13 +77,21 @@ class HealthServer:
             problems = {name: (_WITHHELD,) if reasons else () for name, reasons in problems.items()}
         return web.Response(text=format_report(problems), status=503 if failed else 200)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def serve_metrics(request: web.Request) -> web.Response:
         accept = request.headers.get("Accept", "")
-        await self._exposing.acquire()
-        exposing = asyncio.get_running_loop().run_in_executor(None, metrics.exposition, accept)
-        exposing.add_done_callback(lambda _: self._exposing.release())
-        body, content_type = await asyncio.shield(exposing)  # the thread continues if the client disconnects
+        await exposing.acquire()
+        exposition = asyncio.get_running_loop().run_in_executor(None, metrics.exposition, accept)
+        exposition.add_done_callback(lambda _: exposing.release())
+        # The thread continues if the client disconnects.
+        body, content_type = await asyncio.shield(exposition)
         return web.Response(body=body, headers={"Content-Type": content_type})
+
+    application = web.Application()
+    application.router.add_get("/healthz", _serve_alive)
+    application.router.add_get("/livez", _serve_alive)
+    application.router.add_get("/readyz", serve_readyz)
+    application.router.add_get("/metrics", serve_metrics)
+    return application
 
 
 def _is_loopback(caller: str) -> bool:
@@ -138,7 +108,7 @@ def format_report(problems: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def _alive(request: web.Request) -> web.Response:
+async def _serve_alive(request: web.Request) -> web.Response:
     # A response proves that the event loop runs. /healthz returns the same: the chart of the reference
     # controller probes liveness there, and an unreachable NATS must not restart the pod.
     verbose = "verbose" in request.query

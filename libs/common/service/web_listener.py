@@ -2,12 +2,12 @@
 
 import asyncio
 import functools
-import ssl
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from libs.common.client_tls import without_system_authorities
 from libs.common.service.listener import Limits, Listener, bind_sockets
+from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.read_settings import SettingsError
 
 # aiohttp makes two default contexts at its import. Each process would keep the authorities twice (2 MB), and
@@ -16,8 +16,7 @@ with without_system_authorities():
     from aiohttp import web
     from aiohttp.http_exceptions import HttpProcessingError
 
-LIMITS: Final = Limits()
-HEADER_SECONDS: Final = 5.0
+_LIMITS: Final = Limits()
 _REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet, Prometheus or a browser is far smaller
 
 
@@ -26,10 +25,10 @@ class WebListener:
     """Serves an application until `stop`."""
 
     application: web.Application
-    context: ssl.SSLContext | None  # None: plain HTTP
+    certificate: ServingCertificate | None  # None: plain HTTP
     _: KW_ONLY
-    limits: Limits = LIMITS
-    header_seconds: float = HEADER_SECONDS
+    limits: Limits = _LIMITS
+    header_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         self._runner: web.AppRunner | None = None
@@ -43,8 +42,9 @@ class WebListener:
         )
         await self._runner.setup()
         assert self._runner.server is not None
+        context = self.certificate.context if self.certificate else None
         new_connection = functools.partial(_Connection, self._runner.server, self.header_seconds)
-        self._listener = Listener(new_connection, self.context, self.limits)
+        self._listener = Listener(new_connection, context, self.limits)
         try:
             sockets = await bind_sockets(address, port)
             self._listener.start(sockets)
