@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from random import Random
 from typing import Final
@@ -37,7 +37,7 @@ class ApiEndpointWatcher:
     random: Random
 
     def __post_init__(self) -> None:
-        self._cache = ServerIdentityCache()
+        self._seen_at: dict[ServerIdentity, float] = {}
         self._reads = 0
         self._failures = 0
         self.endpoint = ApiEndpoint()
@@ -58,8 +58,8 @@ class ApiEndpointWatcher:
             return min(backoff_seconds(self._failures, self.random.random()), _MAX_BACKOFF_SECONDS)
         self._failures = 0
         self._reads += 1
-        self._cache.add(identity, self.clock())
-        before, self.endpoint = self.endpoint, ApiEndpoint(identities=self._cache.identities)
+        self._seen_at = add_handshake(self._seen_at, identity, self.clock())
+        before, self.endpoint = self.endpoint, ApiEndpoint(identities=tuple(self._seen_at))
         if set(before.identities) != set(self.endpoint.identities):
             fields = {"names": sorted(identity.names), "addresses": sorted(identity.addresses)}
             log.info("API server certificate read", extra=fields)
@@ -79,20 +79,13 @@ class ApiEndpointWatcher:
         self.endpoint = ApiEndpoint(identities=self.endpoint.identities, fault=why)
 
 
-class ServerIdentityCache:
-    """Server identities with the monotonic time of their last handshake. The newest one never expires."""
+def add_handshake(
+    seen_at: Mapping[ServerIdentity, float], identity: ServerIdentity, now: float
+) -> dict[ServerIdentity, float]:
+    """Return the identities with the monotonic time of their last handshake, after one with `identity`.
 
-    def __init__(self) -> None:
-        self._seen_at: dict[ServerIdentity, float] = {}
-
-    def add(self, identity: ServerIdentity, now: float) -> None:
-        """Record a handshake and expire the identities of which no handshake happened for a day."""
-        self._seen_at.pop(identity, None)
-        others = list(self._seen_at.items())[1 - _MAX_IDENTITIES :]
-        self._seen_at = {each: seen_at for each, seen_at in others if now - seen_at < RETENTION_SECONDS}
-        self._seen_at[identity] = now
-
-    @property
-    def identities(self) -> tuple[ServerIdentity, ...]:
-        """The identities in the order of their last handshakes."""
-        return tuple(self._seen_at)
+    They are in the order of their last handshakes. Those without a handshake for a day expire, except the
+    newest.
+    """
+    others = [each for each in seen_at.items() if each[0] != identity][1 - _MAX_IDENTITIES :]
+    return {each: at for each, at in others if now - at < RETENTION_SECONDS} | {identity: now}

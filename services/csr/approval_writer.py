@@ -3,16 +3,14 @@
 import asyncio
 import base64
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.kube.api import KubeApi
 from libs.common.observability import metrics
-from services.csr.core.decision import Approve, Deny
-
-ActionT = TypeVar("ActionT")
+from services.csr.core.decision import Approve, Decision, Deny
 
 MAX_CONCURRENT_WRITES: Final = 16  # Nodes need connections too if the labeler runs in the same process
 
@@ -26,29 +24,29 @@ class ApprovalWriter:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
     async def write(
-        self, request: SigningRequest, action: ActionT, evaluate: Callable[[], ActionT]
-    ) -> ActionT:
-        """Write `action`, which must be of this moment, and return it.
+        self, request: SigningRequest, decision: Decision, evaluate: Callable[[], Decision]
+    ) -> Decision:
+        """Write `decision`, which must be of this moment, and return it.
 
         Without a free slot, wait for one, and write and return what `evaluate` then returns. While the API
-        server is slow, that takes up to a minute, so `action` is out of date. Only Approve and Deny are
+        server is slow, that takes up to a minute, so `decision` is out of date. Only Approve and Deny are
         written. Raises KubeError; FenceFailed means that the request in Kubernetes differs or is already
         decided.
         """
         if self._observe_only:
-            return action
+            return decision
         must_wait = self._slots.locked()
         async with self._slots:
             if must_wait:
-                action = evaluate()
-            if not isinstance(action, Approve | Deny):
-                return action
-            patch = build_approval_patch(request, build_condition(action))
+                decision = evaluate()
+            if not isinstance(decision, Approve | Deny):
+                return decision
+            patch = build_approval_patch(request, build_condition(decision))
             await self._kube.patch_signing_request_approval(request.name, patch)
-        metrics.CSR_APPROVALS.inc("approve" if isinstance(action, Approve) else "deny")
-        if isinstance(action, Approve) and action.is_by_node_object_only:
+        metrics.CSR_APPROVALS.inc("approve" if isinstance(decision, Approve) else "deny")
+        if isinstance(decision, Approve) and decision.is_by_node_object_only:
             metrics.CSR_APPROVED_WITHOUT_TALOS.inc()
-        return action
+        return decision
 
 
 def build_condition(decision: Approve | Deny) -> SigningRequestCondition:

@@ -1,12 +1,11 @@
 """Handles an enriched request: approve it, deny it, or wait for what is missing."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.delivery import PermanentError, RequeueAfter
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
@@ -15,8 +14,8 @@ from libs.common.contract.subjects import ENRICHED_CSR, object_name_in
 from libs.common.kube.errors import FenceFailed, Forbidden, NotFound
 from libs.common.observability import telemetry
 from services.csr.approval_writer import ApprovalWriter, build_condition
-from services.csr.core.decision import Approve, Deny, Wait
-from services.csr.core.evaluation import Drop, Pause, RequestAction, RequestEvaluator, SkipRequest
+from services.csr.core.decision import Approve, Decision, Deny, Ignore, Wait
+from services.csr.core.evaluation import RequestEvaluator
 from services.csr.core.flow_state import FlowState, WaitingRequest
 from services.csr.node_events import MAX_RIVALS, NodeEvents
 
@@ -51,20 +50,20 @@ class OnCsrEnriched:
         if isinstance(event, EnrichedCsrGone):
             telemetry.annotate(outcome="settled", reason="the request is gone")
             return
-        action = self.evaluator.evaluate(message, event)
-        if isinstance(action, Approve | Deny):
-            action = await self._write(message, event, action)
-        await self._apply_action(event.request, action)
+        decision = self.evaluator.evaluate(message, event)
+        if isinstance(decision, Approve | Deny):
+            decision = await self._write(message, event, decision)
+        await self._apply(event.request, decision)
 
-    async def _write(self, message: Message, event: CsrEnriched, action: RequestAction) -> RequestAction:
-        """Write the action of this moment, or another one if it must wait; return it, written or not.
+    async def _write(self, message: Message, event: CsrEnriched, decision: Decision) -> Decision:
+        """Write the decision of this moment, or another one if it must wait; return it, written or not.
 
         Without the right to write, the request waits.
         """
         request = event.request
         try:
-            action = await self.approval_writer.write(
-                request, action, lambda: self.evaluator.evaluate(message, event)
+            decision = await self.approval_writer.write(
+                request, decision, lambda: self.evaluator.evaluate(message, event)
             )
         except (FenceFailed, NotFound) as error:
             # Decided, another one, or the message is wrong: the watcher will publish the current state.
@@ -74,34 +73,32 @@ class OnCsrEnriched:
             raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
         except Forbidden as error:
             return Wait(reason=FORBIDDEN, message=f"Kubernetes forbids the answer of csr: {error}")
-        if isinstance(action, Approve | Deny):
+        if isinstance(decision, Approve | Deny):
             self.state.rate_limiter.record_write(request.node_name, self.clock())
             # otherwise the watcher has already reported it
             if pending := self.state.requests.by_name.get(request.name):
                 pending.written_at = self.clock()
-        return action
+        return decision
 
-    async def _apply_action(self, request: SigningRequest, action: RequestAction) -> None:
-        match action:
-            case Drop(reason=reason):
+    async def _apply(self, request: SigningRequest, decision: Decision) -> None:
+        match decision:
+            case Ignore(outcome="settled", reason=reason):
                 telemetry.annotate(outcome="settled", reason=reason)
-            case Pause(reason=reason):
-                raise TemporaryError("csr may decide no request now", reason)
-            case SkipRequest():
-                await self._skip(request, action)
+            case Ignore():
+                await self._ignore(request, decision)
             case Wait():
-                await self._wait(request, action)
+                await self._wait(request, decision)
             case Approve() | Deny():
-                await self._finish(request, action)
+                await self._finish(request, decision)
 
-    async def _skip(self, request: SigningRequest, skip: SkipRequest) -> None:
-        if skip.outcome == "superseded":
+    async def _ignore(self, request: SigningRequest, ignore: Ignore) -> None:
+        if ignore.outcome == "superseded":
             self.state.waiting.remove(request.name)
         else:
             self.state.waiting.finish(request.name, request.node_name)
-        if skip.outcome == "not-ours":
+        if ignore.outcome == "not-ours":
             self.state.not_ours.add(request.node_name)
-        await self._publish_decision(request, skip.outcome, skip.reason)
+        await self._publish_decision(request, ignore.outcome, ignore.reason)
 
     async def _finish(self, request: SigningRequest, decision: Approve | Deny) -> None:
         self.state.waiting.finish(request.name, request.node_name)
@@ -113,7 +110,6 @@ class OnCsrEnriched:
 
     async def _wait(self, request: SigningRequest, wait: Wait) -> NoReturn:
         """Record the wait and publish it. Raises RequeueAfter."""
-        seconds = wait.retry_after_seconds
         waiting = WaitingRequest(
             name=request.name,
             uid=request.uid,
@@ -122,11 +118,11 @@ class OnCsrEnriched:
             message=wait.message,
             nodes=_limit_nodes(wait.nodes, request.node_name),
             rivals=wait.rivals[:MAX_RIVALS],
-            retry_at=math.inf if seconds is None else self.clock() + seconds,
         )
         self.state.waiting.add(waiting, self.clock())
         await self._publish_decision(request, "waiting", wait.message)
-        raise RequeueAfter(wait.reason, wait.message, retry_after_seconds=max(seconds or 0.0, RETRY_SECONDS))
+        retry_after_seconds = wait.retry_after_seconds or RETRY_SECONDS
+        raise RequeueAfter(wait.reason, wait.message, retry_after_seconds=retry_after_seconds)
 
     async def _publish_decision(
         self, request: SigningRequest, outcome: str, reason: str, *, changes: tuple[str, ...] = ()

@@ -5,7 +5,6 @@ from typing import Final
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
@@ -44,7 +43,6 @@ class CsrService:
         kube, now, clock = dependencies.require_kube(), dependencies.now, dependencies.monotonic
         dry = settings.observe_only
         self._bus, self._settings, self._clock = dependencies.bus, settings, clock
-        self._was_paused = False  # a message was requeued because csr may not decide now
         # State from the flow.
         self._state = FlowState(settings.service_cluster_ip_range)
         gate = StartupGate()
@@ -100,7 +98,7 @@ class CsrService:
             list_pause_reasons=self._flow.list_pause_reasons,
             clock=clock,
         )
-        self._on_csr_enriched = OnCsrEnriched(
+        on_csr_enriched = OnCsrEnriched(
             flow=self._flow,
             evaluator=evaluator,
             state=self._state,
@@ -110,7 +108,7 @@ class CsrService:
             clock=clock,
         )
         middleware = ConsumerMiddleware(CSR.service, "csr", dependencies)
-        self._handle = middleware.wrap(self._handle_message)
+        self._handle = middleware.wrap(on_csr_enriched)
         self._waiting_request_reconciler = WaitingRequestReconciler(
             flow=self._flow,
             state=self._state,
@@ -151,13 +149,6 @@ class CsrService:
             self._bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
         )
 
-    async def _handle_message(self, message: Message) -> None:
-        try:
-            await self._on_csr_enriched(message)
-        except TemporaryError:
-            self._was_paused |= bool(self._flow.list_pause_reasons())
-            raise
-
     def _is_foreign(self, name: str) -> bool:
         """Whether another controller manages the Node of that name."""
         node = self._state.claims.get_node(name)
@@ -167,8 +158,6 @@ class CsrService:
 
     def _on_message(self, message: Message) -> None:
         self._reports.apply(message, now=self._clock(), is_live=not self._flow.cache.is_replaying)
-        if self._was_paused and not self._flow.list_pause_reasons():
-            self._enqueue_all()  # the bus may deliver requeued messages only after a minute
 
     def _apply_event(self, event: object) -> None:
         requests = self._state.requests.by_name
@@ -181,12 +170,12 @@ class CsrService:
                 self._decision_publisher.forget(name)
 
     def _on_expired(self, message: Message) -> None:
-        self._reports.ages.forget(message.subject)
+        self._reports.forget(message.subject)
         if message.subject == NETWORKS:
             self._enqueue(self._state.forget_networks())
 
     def _on_stream_replaced(self) -> None:
-        self._reports.ages.clear()
+        self._reports.clear()
         self._state.clear()
         self._decision_publisher.forget_all()
 
@@ -195,7 +184,6 @@ class CsrService:
 
     def _enqueue_all(self) -> None:
         """Enqueue each pending request that no newer one supersedes."""
-        self._was_paused = False
         self._state.not_ours.clear()  # the ownership may have changed
         self._enqueue(self._state.list_newest())
 

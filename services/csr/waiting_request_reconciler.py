@@ -40,6 +40,7 @@ class WaitingRequestReconciler:
     def __post_init__(self) -> None:
         self._queue = NameQueue()
         self._reasons: set[str] = set()
+        self._was_paused = False
 
     def enqueue(self, names: Iterable[str]) -> None:
         """Evaluate these requests soon."""
@@ -66,7 +67,10 @@ class WaitingRequestReconciler:
         due = [name for name, request in pending.items() if request.retry_at <= at]
         for name in due:
             pending[name].retry_at = math.inf
-        self.enqueue([*due, *(wait.name for wait in self.state.waiting.find_due(at))])
+        self.enqueue(due)
+        was_paused, self._was_paused = self._was_paused, bool(self.flow.list_pause_reasons())
+        if was_paused and not self._was_paused:
+            self.enqueue(self.state.list_newest())  # the bus may redeliver requeued ones only after a minute
         self._update_metrics()
         if self.flow.problems():
             return  # the cache may be incomplete: draw no conclusions

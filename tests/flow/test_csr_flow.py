@@ -262,7 +262,7 @@ async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_
 
 async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFlow):
     clock = ManualClock()
-    async with flow.run_csr(clock=clock):
+    async with flow.run_csr(clock=clock) as csr:
         await flow.enrich(make_node(), HONEST)
         for number in range(BURST):
             await flow.file_and_enrich(
@@ -273,6 +273,9 @@ async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFl
         assert "lately" in (await flow.wait_for_decision("csr-more", "waiting")).reason
         await flow.join_and_file("csr-quiet", "web-2", "10.0.0.6")
         await flow.wait_for_decision("csr-quiet", "approved")
+        csr._waiting_request_reconciler.enqueue(["csr-more"])
+        more = csr._state.requests.by_name["csr-more"]
+        await wait_until(lambda: more.retry_at <= clock() + 60, "it is due once the node may get an answer")
         clock.advance(61)
         await flow.publish_leading()
         await flow.wait_for_decision("csr-more", "approved")

@@ -101,15 +101,9 @@ def _parse_der(der: bytes) -> CertificateRequest:
     csr = x509.load_der_x509_csr(der)
     key, key_problem = inspect_key(csr)
     subject, extensions = csr.subject, csr.extensions  # each access parses them again
-    problems = [
-        *_find_unexpected_attributes(csr),
-        *_find_unexpected_extensions(extensions),
-        *_find_unexpected_subject(subject),
-    ]
     names = _subject_alternative_names(extensions)
-    if len(names) > MAX_SANS:
-        problems.append(f"it asks for {len(names)} names and addresses, more than {MAX_SANS}")
-        names = names[:MAX_SANS]
+    problems = tuple(_find_problems(csr, subject, extensions, len(names)))
+    names = names[:MAX_SANS]
     return CertificateRequest(
         common_names=_values(subject, NameOID.COMMON_NAME),
         organizations=_values(subject, NameOID.ORGANIZATION_NAME),
@@ -120,29 +114,27 @@ def _parse_der(der: bytes) -> CertificateRequest:
         key=key,
         key_problem=key_problem,
         is_signature_valid=None if key_problem else csr.is_signature_valid,
-        problems=tuple(problems),
+        problems=problems,
     )
 
 
-def _find_unexpected_attributes(csr: x509.CertificateSigningRequest) -> Iterator[str]:
-    """Find other attributes than the extensions. Go ignores Microsoft's variant of the extension request."""
+def _find_problems(
+    csr: x509.CertificateSigningRequest, subject: x509.Name, extensions: x509.Extensions, name_count: int
+) -> Iterator[str]:
+    """Find what a kubelet never requests. Go ignores Microsoft's variant of the extension request."""
     oids = [attribute.oid for attribute in csr.attributes]
     for oid in oids:
         if oid != _EXTENSION_REQUEST:
             yield f"it has an attribute {oid.dotted_string}"
     if oids.count(_EXTENSION_REQUEST) > 1:
         yield "it lists its extensions more than once"
-
-
-def _find_unexpected_extensions(extensions: x509.Extensions) -> Iterator[str]:
     for extension in extensions:
         if extension.oid != ExtensionOID.SUBJECT_ALTERNATIVE_NAME:
             yield f"it asks for extension {extension.oid.dotted_string}"
-
-
-def _find_unexpected_subject(subject: x509.Name) -> Iterator[str]:
     if any(len(list(rdn)) != 1 for rdn in subject.rdns):
         yield "a part of its subject has several values"
+    if name_count > MAX_SANS:
+        yield f"it asks for {name_count} names and addresses, more than {MAX_SANS}"
 
 
 def _subject_alternative_names(extensions: x509.Extensions) -> list[x509.GeneralName]:

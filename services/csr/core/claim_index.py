@@ -50,7 +50,6 @@ class _ClaimSources(NamedTuple):
 
 _Report = NodeEnriched | NodeUnreachable
 _ClaimsByKey = dict[str, Claim]  # address or name -> the claim of a node
-_Keys = tuple[str, ...]
 # Address or name -> its only claim, as nearly always, or the claims by node. Every machine has the loopback
 # addresses, so a change of one claim must not copy those of all other Nodes.
 _Index = dict[str, Claim | dict[str, Claim]]
@@ -63,7 +62,6 @@ class ClaimIndex:
         self._nodes: dict[str, Node] = {}
         self._reports: dict[str, _Report] = {}  # metadata's last one, by node
         self._sources: dict[str, _ClaimSources] = {}  # of the claims in the indexes
-        self._keys_by_node: dict[str, tuple[_Keys, _Keys]] = {}  # node -> addresses and names it claims
         self._by_address: _Index = {}
         self._by_name: _Index = {}
         self._pod_cidrs = PodCidrIndex()
@@ -92,10 +90,9 @@ class ClaimIndex:
 
     def clear(self) -> None:
         """Drop all Nodes and reports."""
-        for known in (self._nodes, self._reports, self._sources, self._keys_by_node):
+        for known in (self._nodes, self._reports, self._sources, self._by_address, self._by_name):
             known.clear()
-        for index in (self._by_address, self._by_name, self._pod_cidrs):
-            index.clear()
+        self._pod_cidrs.clear()
 
     def get_node(self, name: str) -> Node | None:
         """Return the Node of that name; None if there is none."""
@@ -133,19 +130,16 @@ class ClaimIndex:
         return _sort_by_node(claims.values())
 
     def _update(self, name: str) -> None:
-        sources = _select_sources(self._nodes.get(name), self._reports.get(name))
-        if sources == self._sources.get(name):
+        before = self._sources.get(name)
+        after = _select_sources(self._nodes.get(name), self._reports.get(name))
+        if after == before:
             return  # most events report something else, such as a heartbeat or a label
-        self._sources.pop(name, None)
-        addresses, names = self._keys_by_node.pop(name, ((), ()))
-        by_address, by_name = (
-            (_derive_address_claims(sources), _derive_name_claims(sources)) if sources else ({}, {})
-        )
-        _update_index(self._by_address, name, addresses, by_address)
-        _update_index(self._by_name, name, names, by_name)
-        if sources is not None:
-            self._sources[name] = sources
-            self._keys_by_node[name] = (tuple(by_address), tuple(by_name))
+        _update_index(self._by_address, name, _derive_address_claims(before), _derive_address_claims(after))
+        _update_index(self._by_name, name, _derive_name_claims(before), _derive_name_claims(after))
+        if after is None:
+            del self._sources[name]
+        else:
+            self._sources[name] = after
 
 
 def _list_claims(index: _Index, key: str) -> Iterable[Claim]:
@@ -153,11 +147,10 @@ def _list_claims(index: _Index, key: str) -> Iterable[Claim]:
     return (found,) if isinstance(found, Claim) else found.values()
 
 
-def _update_index(index: _Index, node: str, was: _Keys, is_now: _ClaimsByKey) -> None:
-    for key in was:
-        if key not in is_now:
-            _remove_claim(index, key, node)
-    for key, claim in is_now.items():
+def _update_index(index: _Index, node: str, before: _ClaimsByKey, after: _ClaimsByKey) -> None:
+    for key in before.keys() - after.keys():
+        _remove_claim(index, key, node)
+    for key, claim in after.items():
         _set_claim(index, key, claim)
 
 
@@ -194,7 +187,9 @@ def _select_sources(node: Node | None, report: _Report | None) -> _ClaimSources 
     return _ClaimSources(node.name, node.provided_node_ip, addresses, facts, is_unreachable, history)
 
 
-def _derive_address_claims(sources: _ClaimSources) -> _ClaimsByKey:
+def _derive_address_claims(sources: _ClaimSources | None) -> _ClaimsByKey:
+    if sources is None:
+        return {}
     facts = sources.facts
     by_object = ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
     ips = _iterate_object_ips(sources.provided_node_ip, sources.addresses)
@@ -218,7 +213,9 @@ def _derive_address_claims(sources: _ClaimSources) -> _ClaimsByKey:
     }
 
 
-def _derive_name_claims(sources: _ClaimSources) -> _ClaimsByKey:
+def _derive_name_claims(sources: _ClaimSources | None) -> _ClaimsByKey:
+    if sources is None:
+        return {}
     name, facts = sources.node, sources.facts
     by_object = ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
     ranks = dict.fromkeys(_iterate_object_names(sources.addresses), by_object)

@@ -1,7 +1,7 @@
 """The possible decisions about a request, with their reasons and all checks."""
 
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -54,9 +54,11 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ignore(msgspec.Struct, frozen=True, kw_only=True):
-    """csr does not manage this request: it neither approves nor denies it."""
+    """csr does not answer this request: it neither approves nor denies it."""
 
     reason: str
+    # "settled": the message needs no further processing; the other outcomes are published as decisions
+    outcome: Literal["ignored", "not-ours", "superseded", "settled"] = "ignored"
 
 
 Decision = Approve | Deny | Wait | Ignore

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.model import Ownership
@@ -28,28 +29,6 @@ _RATE_LIMITED_TEXT: Final = (
 )
 
 
-class Drop(msgspec.Struct, frozen=True):
-    """The message needs no further processing."""
-
-    reason: str
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """csr may decide no request now."""
-
-    reason: str
-
-
-class SkipRequest(msgspec.Struct, frozen=True):
-    """csr does not answer this request."""
-
-    outcome: Literal["not-ours", "superseded", "ignored"]
-    reason: str
-
-
-RequestAction = Drop | Pause | SkipRequest | Wait | Approve | Deny
-
-
 @dataclass(eq=False, kw_only=True)
 class RequestEvaluator:
     """Reads the cached state, and changes nothing."""
@@ -63,38 +42,44 @@ class RequestEvaluator:
     list_pause_reasons: Callable[[], tuple[str, ...]]  # why csr may decide nothing now
     clock: Callable[[], float]  # monotonic, in seconds
 
-    def evaluate(self, message: Message, event: CsrEnriched) -> RequestAction:
-        """Evaluate by the current state. Call it again after each await."""
-        if drop := self._find_drop(message, event.request):
-            return drop
+    def evaluate(self, message: Message, event: CsrEnriched) -> Decision:
+        """Evaluate by the current state. Call it again after each await.
+
+        Raises TemporaryError while csr may decide no request.
+        """
+        if settled := self._why_settled(message, event.request):
+            return Ignore(reason=settled, outcome="settled")
         if paused := self.list_pause_reasons():
-            return Pause("; ".join(paused))
+            raise TemporaryError("csr may decide no request now", "; ".join(paused))
         return (
-            self._find_skip(event.request) or self._find_limit(event.request) or self._decide(message, event)
+            self._find_ignore(event.request)
+            or self._find_limit(event.request)
+            or self._decide(message, event)
         )
 
-    def _find_drop(self, message: Message, request: SigningRequest) -> Drop | None:
+    def _why_settled(self, message: Message, request: SigningRequest) -> str:
+        """Return why the message needs no further processing; "" if it does."""
         if outdated := self.stream_cache.why_outdated(message):
-            return Drop(outdated)
+            return outdated
         observed = self.stream_cache.get_event(f"{OBSERVED_CSR}.{request.name}")
         if not isinstance(observed, CsrObserved):
-            return Drop("the request is gone")
+            return "the request is gone"
         if observed.request.uid != request.uid:
-            return Drop("a newer request has the same name")
+            return "a newer request has the same name"
         if not observed.request.is_pending:
-            return Drop("the request is decided")
+            return "the request is decided"
         pending = self.state.requests.by_name.get(request.name)
         if pending and pending.uid == request.uid and self.clock() - pending.written_at < _WRITE_TTL_SECONDS:
-            return Drop("it was decided here a moment ago")
-        return None
+            return "it was decided here a moment ago"
+        return ""
 
-    def _find_skip(self, request: SigningRequest) -> SkipRequest | None:
+    def _find_ignore(self, request: SigningRequest) -> Ignore | None:
         node = self.state.claims.get_node(request.node_name)
         if node is not None and (foreign := why_not_owned(self.ownership(), node)):
-            return SkipRequest("not-ours", foreign)
+            return Ignore(reason=foreign, outcome="not-ours")
         if newer := self.state.requests.find_superseding(request.name):
             reason = f"{newer} of the same node is newer: older ones are not answered"
-            return SkipRequest("superseded", reason)
+            return Ignore(reason=reason, outcome="superseded")
         return None
 
     def _find_limit(self, request: SigningRequest) -> Wait | None:
@@ -103,10 +88,8 @@ class RequestEvaluator:
             return None
         return Wait(reason=_RATE_LIMITED, message=_RATE_LIMITED_TEXT, retry_after_seconds=seconds)
 
-    def _decide(self, message: Message, event: CsrEnriched) -> RequestAction:
+    def _decide(self, message: Message, event: CsrEnriched) -> Decision:
         match self._decide_by_fresh_facts(message, event):
-            case Ignore(reason=reason):
-                return SkipRequest("ignored", reason)
             case Wait() as wait if event.facts is None and not event.without_talos:
                 # Metadata's next message ends this wait, not a change of a Node.
                 return msgspec.structs.replace(wait, nodes=frozenset())

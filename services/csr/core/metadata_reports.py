@@ -26,14 +26,21 @@ class _Receipt(NamedTuple):
     is_live: bool  # False: published before csr followed the stream
 
 
-class EnrichmentAges:
+class MetadataReports:
     """Records the receipt of every message of the flow. `now` is monotonic time in seconds.
 
     The present time of the bus is the timestamp of its newest message plus the seconds since its receipt. A
     live message is at least as old as the time since its receipt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gate: StartupGate, *, republish_seconds: float, without_talos: bool) -> None:
+        """`republish_seconds`: the interval at which metadata publishes unchanged enrichments.
+
+        `without_talos`: whether metadata queries no machine; each enriched request updates it.
+        """
+        self._gate = gate
+        self._max_age_seconds = _MAX_AGE_IN_INTERVALS * republish_seconds
+        self.without_talos = without_talos
         self.clear()
 
     def clear(self) -> None:
@@ -44,7 +51,7 @@ class EnrichmentAges:
         self._clock_reset_sequence = 0
 
     def apply(self, message: Message, *, now: float, is_live: bool) -> None:
-        """Record a message of the stream."""
+        """Record that a message of the flow was received."""
         receipt = _Receipt(message.sequence, message.published_at.timestamp(), now, is_live)
         newest = self._newest
         if newest is None or receipt.sequence > newest.sequence:
@@ -54,6 +61,7 @@ class EnrichmentAges:
         if not isinstance(message.event, CsrEnriched):
             self.forget(message.subject)
             return
+        self.without_talos = message.event.without_talos
         known = self._requests.get(message.subject)
         if known is None or (known.sequence, known.published_at) != (receipt.sequence, receipt.published_at):
             self._requests[message.subject] = receipt
@@ -61,31 +69,6 @@ class EnrichmentAges:
     def forget(self, subject: str) -> None:
         """Drop the receipt of an enriched request that the stream no longer contains."""
         self._requests.pop(subject, None)
-
-    def age_seconds(self, message: Message, now: float) -> float | None:
-        """Return the age of an enriched request in seconds; None if it is unknown."""
-        receipt, newest = self._requests.get(message.subject), self._newest
-        if receipt is None or newest is None or receipt.sequence != message.sequence:
-            return None
-        known_for = now - receipt.received_at
-        by_stamps = newest.published_at + (now - newest.received_at) - receipt.published_at
-        if receipt.sequence > self._clock_reset_sequence and by_stamps >= -_CLOCK_SKEW_SECONDS:
-            return max(known_for, by_stamps)
-        return known_for if receipt.is_live else None
-
-
-class MetadataReports:
-    """Follows every message of the flow. `now` is monotonic time in seconds."""
-
-    def __init__(self, gate: StartupGate, *, republish_seconds: float, without_talos: bool) -> None:
-        """`republish_seconds`: the interval at which metadata publishes unchanged enrichments.
-
-        `without_talos`: whether metadata queries no machine; each enriched request updates it.
-        """
-        self._gate = gate
-        self.ages = EnrichmentAges()
-        self._max_age_seconds = _MAX_AGE_IN_INTERVALS * republish_seconds
-        self.without_talos = without_talos
 
     def problems(self) -> tuple[str, ...]:
         """Return why csr cannot approve by machine facts yet, in words for /readyz."""
@@ -98,7 +81,7 @@ class MetadataReports:
 
     def find_age_wait(self, message: Message, now: float) -> Wait | None:
         """Return a wait if that enriched request is too old for a decision, or its age unknown."""
-        seconds = self.ages.age_seconds(message, now)
+        seconds = self.age_seconds(message, now)
         if seconds is not None and seconds <= self._max_age_seconds:
             return None
         since = "for an unknown time (the clock of the bus went back)"
@@ -107,8 +90,13 @@ class MetadataReports:
         text = f"metadata has not published facts about this request {since}: csr waits until it does"
         return Wait(reason="age", message=text)
 
-    def apply(self, message: Message, *, now: float, is_live: bool) -> None:
-        """Record that a message of the flow was received."""
-        if isinstance(message.event, CsrEnriched):
-            self.without_talos = message.event.without_talos
-        self.ages.apply(message, now=now, is_live=is_live)
+    def age_seconds(self, message: Message, now: float) -> float | None:
+        """Return the age of an enriched request in seconds; None if it is unknown."""
+        receipt, newest = self._requests.get(message.subject), self._newest
+        if receipt is None or newest is None or receipt.sequence != message.sequence:
+            return None
+        known_for = now - receipt.received_at
+        by_stamps = newest.published_at + (now - newest.received_at) - receipt.published_at
+        if receipt.sequence > self._clock_reset_sequence and by_stamps >= -_CLOCK_SKEW_SECONDS:
+            return max(known_for, by_stamps)
+        return known_for if receipt.is_live else None

@@ -15,8 +15,7 @@ from libs.common.contract.signing_request import REQUEST_LIMIT, SigningRequest, 
 from services.csr.approval_writer import MAX_CONCURRENT_WRITES, ApprovalWriter, build_approval_patch
 from services.csr.core import certificate_request as reading
 from services.csr.core.certificate_request import CertificateRequest, MalformedRequest, parse_request
-from services.csr.core.decision import Approve
-from services.csr.core.evaluation import SkipRequest
+from services.csr.core.decision import Approve, Decision, Ignore
 from tests.builders import make_request
 from tests.bus_actors import wait_until
 from tests.csr_der import (
@@ -222,7 +221,7 @@ def test_a_request_without_its_bytes_is_never_approved():
 async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_is_written():
     """Every slot hangs; the last request is judged again once one of them is free, and no other one is."""
     going, patched = asyncio.Event(), list[str]()
-    approve: Approve | SkipRequest = Approve(reason="r", message="m")
+    approve: Decision = Approve(reason="r", message="m")
     verdicts = [approve]
 
     class Slow:
@@ -230,8 +229,8 @@ async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_i
             patched.append(name)
             await going.wait()
 
-    def fail_if_evaluated() -> Approve | SkipRequest:
-        raise AssertionError("a slot was free, so the action was of this moment")
+    def fail_if_evaluated() -> Decision:
+        raise AssertionError("a slot was free, so the decision was of this moment")
 
     slow: Any = Slow()
     api = ApprovalWriter(slow, observe_only=False)
@@ -241,7 +240,7 @@ async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_i
             tasks.create_task(api.write(make_request(f"csr-{number}"), approve, fail_if_evaluated))
         last = tasks.create_task(api.write(make_request("last"), approve, lambda: verdicts[-1]))
         await wait_until(lambda: len(patched) == MAX_CONCURRENT_WRITES, "all slots are taken")
-        verdicts.append(SkipRequest("not-ours", "it is another's"))
+        verdicts.append(Ignore(reason="it is another's", outcome="not-ours"))
         going.set()
     assert last.result() == verdicts[-1]
     assert "last" not in patched

@@ -20,7 +20,7 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, NodeAddress
 from libs.common.kube.server_identity import ServerIdentity, parse_server_identity
 from libs.testbed.pki import CertificateAuthority
-from services.csr.api_endpoint_watcher import ServerIdentityCache
+from services.csr.api_endpoint_watcher import add_handshake
 from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decide import decide
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy, Approve, Decision, Deny, Wait
@@ -463,23 +463,19 @@ DAY = 86_400.0
 
 
 def test_an_identity_is_kept_for_a_day_without_a_handshake_and_the_last_one_for_ever():
-    cache = ServerIdentityCache()
-    cache.add(CP_1, 0.0)
-    cache.add(CP_2, 10.0)
-    cache.add(CP_1, DAY)
-    assert set(cache.identities) == {CP_1, CP_2}
-    cache.add(CP_1, 10.0 + DAY)
-    assert cache.identities == (CP_1,)
-    cache.add(CP_2, 9 * DAY)
-    assert cache.identities == (CP_2,), "the newest one counts at once"
+    seen_at = add_handshake(add_handshake(add_handshake({}, CP_1, 0.0), CP_2, 10.0), CP_1, DAY)
+    assert list(seen_at) == [CP_2, CP_1]
+    seen_at = add_handshake(seen_at, CP_1, 10.0 + DAY)
+    assert list(seen_at) == [CP_1]
+    assert list(add_handshake(seen_at, CP_2, 9 * DAY)) == [CP_2], "the newest one counts at once"
 
 
 def test_the_number_of_identities_is_bounded_and_the_newest_are_kept():
-    cache = ServerIdentityCache()
+    seen_at: dict[ServerIdentity, float] = {}
     servers = [api_server(f"10.1.0.{number}") for number in range(100)]
     for server in servers:
-        cache.add(server, 2000.0)
-    assert cache.identities == tuple(servers[-32:])
+        seen_at = add_handshake(seen_at, server, 2000.0)
+    assert list(seen_at) == servers[-32:]
 
 
 def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards():

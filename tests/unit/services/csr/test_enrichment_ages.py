@@ -14,11 +14,12 @@ from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import EnrichedCsrGone, Event
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequestCondition
+from libs.common.service.startup_gate import StartupGate
 from libs.common.settings.help_text import format_help
 from libs.common.settings.read_settings import SettingsError, list_options, read_settings
 from services.csr.core.decide import decide
 from services.csr.core.flow_state import compact_message
-from services.csr.core.metadata_reports import EnrichmentAges
+from services.csr.core.metadata_reports import MetadataReports
 from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
 from tests.builders import (
@@ -43,20 +44,14 @@ def message(event: Event, sequence: int, stamp: float) -> Message:
     return msgspec.structs.replace(taken, published_at=NOW + timedelta(seconds=stamp))
 
 
-@pytest.fixture
-def ages() -> EnrichmentAges:
-    return EnrichmentAges()
-
-
-def test_what_came_live_is_as_old_as_we_have_known_it(ages):
-    enriched = message(ENRICHED, 1, 0)
-    ages.apply(enriched, now=50, is_live=True)
-    assert ages.age_seconds(enriched, 60) == 10
+def make_reports() -> MetadataReports:
+    return MetadataReports(StartupGate(), republish_seconds=300.0, without_talos=False)
 
 
 @pytest.mark.parametrize(
     ("stamp", "is_live", "later", "asked_at", "age"),
     [
+        pytest.param(0, True, (0, 50), 60, 10, id="what came live is as old as we have known it"),
         pytest.param(0, False, (900, 50), 57, 907, id="what was there before is as old as the stamps say"),
         # We were stopped, and all that came meanwhile is received in one go.
         pytest.param(0, True, (900, 50), 50, 900, id="what was received late is no younger for that"),
@@ -69,15 +64,15 @@ def test_what_came_live_is_as_old_as_we_have_known_it(ages):
 )
 def test_a_later_message_tells_the_age(stamp, is_live, later, asked_at, age):
     """`later` is the stamp of another message, and when we received it."""
-    ages, enriched = EnrichmentAges(), message(ENRICHED, 1, stamp)
+    ages, enriched = make_reports(), message(ENRICHED, 1, stamp)
     ages.apply(enriched, now=50, is_live=is_live)
     later_stamp, received_at = later
     ages.apply(message(OTHER, 2, later_stamp), now=received_at, is_live=True)
     assert ages.age_seconds(enriched, asked_at) == age
 
 
-def test_after_a_clock_went_back_nobody_knows_the_age_of_what_was_there_before(ages):
-    enriched = message(ENRICHED, 1, 0)
+def test_after_a_clock_went_back_nobody_knows_the_age_of_what_was_there_before():
+    ages, enriched = make_reports(), message(ENRICHED, 1, 0)
     ages.apply(enriched, now=50, is_live=False)
     ages.apply(message(OTHER, 2, 3600), now=50, is_live=False)
     ages.apply(message(OTHER, 3, 60), now=50, is_live=True)
@@ -88,8 +83,8 @@ def test_after_a_clock_went_back_nobody_knows_the_age_of_what_was_there_before(a
     assert ages.age_seconds(enriched, 60) is None, "it is another message by now"
 
 
-def test_reading_the_stream_again_makes_nothing_younger(ages):
-    enriched = message(ENRICHED, 1, 0)
+def test_reading_the_stream_again_makes_nothing_younger():
+    ages, enriched = make_reports(), message(ENRICHED, 1, 0)
     ages.apply(enriched, now=50, is_live=True)
     ages.apply(message(OTHER, 2, 5), now=55, is_live=True)
     ages.apply(enriched, now=80, is_live=False)
@@ -97,8 +92,8 @@ def test_reading_the_stream_again_makes_nothing_younger(ages):
     assert ages.age_seconds(enriched, 90) == 40
 
 
-def test_the_age_of_what_was_never_heard_or_is_gone_is_unknown(ages):
-    enriched = message(ENRICHED, 1, 0)
+def test_the_age_of_what_was_never_heard_or_is_gone_is_unknown():
+    ages, enriched = make_reports(), message(ENRICHED, 1, 0)
     assert ages.age_seconds(enriched, 50) is None
     ages.apply(enriched, now=50, is_live=True)
     ages.forget(enriched.subject)
@@ -119,7 +114,7 @@ offsets = st.floats(min_value=-5000, max_value=5000)
 @given(st.lists(st.tuples(steps, offsets, st.booleans()), min_size=1, max_size=20), steps)
 def test_what_came_live_is_never_younger_than_it_is(past, later):
     """`past`: seconds until each message, how wrong the bus's clock is then, whether it is the request."""
-    ages, at, last = EnrichmentAges(), 0.0, None
+    ages, at, last = make_reports(), 0.0, None
     for sequence, (seconds, wrong, is_request) in enumerate(past, 1):
         at += seconds
         taken = message(ENRICHED if is_request else OTHER, sequence, at + wrong)
