@@ -35,53 +35,35 @@ OF_THE_REFERENCE: Final = frozenset(
 
 # The values of a label, by the constant of its metric where that matters. Plain words are the complete list.
 _LABELS: Final[dict[tuple[str, str], str]] = {
-    ("TRANSFORMER_DURATION", "type"): "`transformer`",
-    ("TRANSFORMER_ERRORS", "type"): "`transformer`",
+    ("CSR_APPROVALS", "status"): "`approve`, `deny`",
     ("CSR_WAITING", "reason"): "a [check](certificates.md#what-is-checked), `rights` or `TooManyRequests`",
     ("IPAM_NODES_WAITING", "outcome"): "`waiting`, `unserved`",
     ("LIFECYCLE_DELETIONS", "evidence"): "`replaced`, `instance-gone`, `gcp-spot`",
     ("LIFECYCLE_DELETIONS", "outcome"): "`deleted`, `would-delete`, `failed`",
     ("LIFECYCLE_SHUTDOWN_TAINTS", "change"): "`set`, `removed`",
-    ("CLOUD_REQUESTS", "account"): "account of `--cloud-account`",
     (
         "CLOUD_REQUESTS",
         "outcome",
     ): "how the cloud answered, such as found, not_found, rate_limited, unreachable",
-    ("CLOUD_INSTANCES", "account"): "account of `--cloud-account`",
     ("CLOUD_INSTANCES", "state"): "`exists`, `shut-down`, `gone`, `unknown`, `not-asked`",
-    ("CLOUD_REQUEST_DURATION", "account"): "account of `--cloud-account`",
-    ("CLOUD_RATE_LIMIT", "account"): "account of `--cloud-account`",
-    ("CLOUD_REQUESTS_LEFT", "account"): "account of `--cloud-account`",
-    ("BALANCERS", "account"): "account of `--cloud-account`",
     ("BALANCERS", "state"): "`settled`, `waiting`, `blocked`, `dry-run`",
-    ("BALANCER_WRITES", "account"): "account of `--cloud-account`",
     ("BALANCER_WRITES", "kind"): "`create`, `change`, `delete`",
     ("BALANCER_WRITES", "outcome"): "`success`, `not_found`, `unknown`, or the kind of rejection",
-    ("BALANCER_ORPHANS", "account"): "account of `--cloud-account`",
-    ("BALANCER_LEADER", "account"): "account of `--cloud-account`",
-    ("NETWORK_ROUTES", "account"): "account of `--cloud-account`",
     ("NETWORK_ROUTES", "state"): "`present`, `limit`",
-    ("UNROUTED_NODES", "account"): "account of `--cloud-account`",
-    ("ROUTES_COMPARED", "account"): "account of `--cloud-account`",
-    ("ROUTE_WRITES", "account"): "account of `--cloud-account`",
     ("ROUTE_WRITES", "kind"): "`create`, `delete`",
     ("ROUTE_WRITES", "outcome"): "`success`, `not_found`, `unknown`, or the kind of rejection",
-    ("HANDLED", "event"): "message type, such as `NodeEnriched`",
     ("HANDLED", "outcome"): "`handled`, `waiting` (until its next check), `retried`, `put_aside`",
-    ("HANDLING_DURATION", "event"): "message type, such as `NodeEnriched`",
-    ("HOP_LATENCY", "event"): "message type, such as `NodeEnriched`",
-    ("END_TO_END_LATENCY", "event"): "message type, such as `NodeEnriched`",
     ("NODES", "state"): "`usable`, `uninitialized`",
-    ("NODE_WRITES", "resource"): "with its subresource, such as `nodes/status`",
+    ("", "account"): "account of `--cloud-account`",
+    ("", "event"): "message type, such as `NodeEnriched`",
+    ("", "resource"): "with its subresource, such as `nodes/status`",
+    ("", "verb"): "Kubernetes verb, such as `patch`",
+    ("", "type"): "`transformer`",
     ("", "durable"): "a durable, such as `labeler-nodes`, of an enabled service, or with a past consumer",
     ("NATS_CERTIFICATE_EXPIRES", "certificate"): "`server`, `authority`",
     ("PUBLISHED", "event"): "subject without the object name, such as `flow.observed.node`",
     ("PUBLISHED", "outcome"): "`published`, `superseded`, `stream_full`, `failed`, `skipped`, `unreadable`",
-    ("KUBE_REQUESTS", "verb"): "Kubernetes verb, such as `patch`",
-    ("KUBE_REQUESTS", "resource"): "with its subresource, such as `nodes/status`",
     ("KUBE_REQUESTS", "status"): "HTTP status; `none` = no answer",
-    ("KUBE_REQUEST_DURATION", "verb"): "Kubernetes verb, such as `patch`",
-    ("KUBE_REQUEST_DURATION", "resource"): "with its subresource, such as `nodes/status`",
     ("WATCH_LAST_CONTACT", "resource"): "`nodes`, `certificatesigningrequests`, `services`",
     ("WATCH_RESTARTS", "resource"): "`nodes`, `certificatesigningrequests`, `services`, `servicecidrs`",
     ("WATCH_RESTARTS", "reason"): "failure type, such as `Unreachable`",
@@ -130,10 +112,8 @@ def render_metrics_page() -> str:
 
 def describe_label_values(metric: RegisteredMetric, label: str) -> str:
     """Describe the values of that label. Raises KeyError for an unknown label."""
-    if metric.arguments:
-        return _quoted(metric.arguments)
     if label == "request":
-        return _quoted(list_talos_requests())
+        return ", ".join(f"`{name}`" for name in list_talos_requests())
     return _LABELS.get((metric.constant, label)) or _LABELS["", label]
 
 
@@ -162,10 +142,6 @@ def _render_services(metric: RegisteredMetric) -> str:
         return "the watcher that leads"
     services = list_services(metric.constant)
     return "all" if services == ALL_SERVICES else ", ".join(services)
-
-
-def _quoted(words: tuple[str, ...]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
 
 
 if __name__ == "__main__":

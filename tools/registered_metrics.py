@@ -1,8 +1,7 @@
-"""The metrics of libs/common/observability/metrics.py and the services that set them, from the sources."""
+"""The metrics of libs/common/observability/metrics.py, and from the sources the services that set them."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -12,19 +11,12 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.services import CLOUD, SERVICE_TABLE, SERVICES
+from libs.common.observability import metrics
 
 ROOT: Final = Path(__file__).parents[1]
 METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"
 _USE: Final = re.compile(r"\bmetrics\.(\w+)\b")
 _SECTION: Final = re.compile(r"^# ---- (?P<title>[^:\n]+)")
-# The constructor of a metric, and its Prometheus type.
-_FACTORIES: Final = {
-    "_counter": "counter",
-    "_gauge": "gauge",
-    "_histogram": "histogram",
-    "StatusCounter": "unknown",
-    "OptionalGauge": "gauge",
-}
 IN_EVERY_PROCESS: Final = re.compile(r"libs\.common\.service\.(?!config_reload)")
 ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
 # A service without Kubernetes permissions sends no request to Kubernetes.
@@ -32,7 +24,7 @@ _WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICE_TABLE if w
 
 
 class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric: its constant, and the arguments of its constructor."""
+    """One metric, by the name of its constant."""
 
     constant: str
     section: str
@@ -40,19 +32,48 @@ class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     meaning: str
     labels: tuple[str, ...]
-    arguments: tuple[str, ...]  # all values of its only label, if the constructor lists them
     is_optional: bool  # it has no series while its value is unknown
 
+    @property
+    def series(self) -> dict[str, set[str]]:
+        """The names under which Prometheus has it, with their labels."""
+        labels = set(self.labels)
+        if self.type != "histogram":
+            return {self.name: labels}
+        return {f"{self.name}_bucket": {*labels, "le"}} | {
+            f"{self.name}_{part}": labels for part in ("count", "sum")
+        }
 
+
+@cache
 def list_registered_metrics() -> tuple[RegisteredMetric, ...]:
     """Return all metrics, in the order of the file."""
-    text = METRICS.read_text()
-    titles = {
-        number: match["title"].strip()
-        for number, line in enumerate(text.splitlines(), 1)
-        if (match := _SECTION.match(line))
-    }
-    return tuple(_parse_metrics(ast.parse(text), titles))
+    return tuple(_read_metrics())
+
+
+def list_series() -> dict[str, set[str]]:
+    """Return the names under which Prometheus has our metrics, with their labels."""
+    return {name: labels for metric in list_registered_metrics() for name, labels in metric.series.items()}
+
+
+def _read_metrics() -> Iterator[RegisteredMetric]:
+    section = ""
+    for line in METRICS.read_text().splitlines():
+        if match := _SECTION.match(line):
+            section = match["title"].strip()
+        constant = line.partition(":")[0]
+        metric = getattr(metrics, constant, None)
+        if hasattr(metric, "_labelnames") and not isinstance(metric, type):
+            (family,) = metric.describe()
+            yield RegisteredMetric(
+                constant=constant,
+                section=section,
+                name=family.name + ("_total" if family.type == "counter" else ""),
+                type=family.type,
+                meaning=family.documentation,
+                labels=tuple(metric._labelnames),  # noqa: SLF001 - prometheus_client has no other name for them
+                is_optional=isinstance(metric, metrics.OptionalGauge),
+            )
 
 
 def list_services(constant: str) -> tuple[str, ...]:
@@ -80,26 +101,6 @@ def _read_uses() -> dict[str, frozenset[str]]:
 def list_importers(imported: str) -> frozenset[str]:
     """Return the modules that import from that module."""
     return frozenset(module for module, text in read_modules().items() if f"from {imported} import" in text)
-
-
-def _parse_metrics(tree: ast.Module, titles: dict[int, str]) -> Iterator[RegisteredMetric]:
-    for statement in tree.body:
-        match statement:
-            case ast.AnnAssign(
-                target=ast.Name(id=constant), value=ast.Call(func=ast.Name(id=maker), args=arguments)
-            ) if maker in _FACTORIES:
-                name, meaning, *words = (ast.literal_eval(argument) for argument in arguments)
-                by_status = maker == "StatusCounter"
-                yield RegisteredMetric(
-                    constant=constant,
-                    section=[title for line, title in titles.items() if line < statement.lineno][-1],
-                    name=name,
-                    type=_FACTORIES[maker],
-                    meaning=meaning,
-                    labels=("status",) if by_status else tuple(words),
-                    arguments=tuple(words) if by_status else (),
-                    is_optional=maker == "OptionalGauge",
-                )
 
 
 @cache

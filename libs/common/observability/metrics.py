@@ -157,6 +157,8 @@ RULES_REPLAY_DURATION: Final = _histogram(
 class StatusCounter(Collector):
     """Counts by status under exactly this name: prometheus_client would append `_total`."""
 
+    _labelnames = ("status",)
+
     def __init__(self, name: str, help_text: str, *statuses: str) -> None:
         self._name = name
         self._help = help_text
@@ -175,7 +177,7 @@ class StatusCounter(Collector):
         return [UnknownMetricFamily(self._name, self._help)]
 
     def collect(self) -> Iterable[Metric]:
-        family = UnknownMetricFamily(self._name, self._help, labels=("status",))
+        family = UnknownMetricFamily(self._name, self._help, labels=self._labelnames)
         for status, count in self._counts.items():
             family.add_metric((status,), count)
         return [family]

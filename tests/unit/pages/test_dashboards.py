@@ -10,8 +10,8 @@ import yaml
 
 from libs.testbed.helm.chart import DASHBOARDS
 from tests.architecture.sources import ROOT
-from tests.metric_series import list_series
 from tests.tables import naming
+from tools.registered_metrics import list_series
 
 FILES: Final = {path.stem: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
 PANELS: Final = [(name, panel) for name, board in FILES.items() for panel in board["panels"]]

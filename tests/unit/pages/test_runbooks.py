@@ -18,8 +18,8 @@ from libs.testbed.helm.chart import parse_manifests
 from services.labeler.core.blocker import FAULT_REASONS
 from services.lifecycle.core.instance_evidence import CLAUSES, needs_gone
 from tests.architecture.sources import ROOT, sources
-from tests.metric_series import list_series
 from tests.tables import naming
+from tools.registered_metrics import list_series
 
 FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
