@@ -4,6 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.architecture.sources import Source, sources
 from tests.architecture.test_purity import SHELL
 
@@ -46,38 +48,44 @@ def test_the_command_imports_no_shell_module_of_a_service_except_for_queries_and
     assert not offences
 
 
-def test_render_uses_the_labelers_own_code():
-    imported = {name for source in sources("cli") for name in imported_services(source)}
-    assert {
-        "services.labeler.core.plan.plan_node.plan_node",
-        "services.labeler.core.rules.application.apply_rules",
-    } <= imported
-
-
-def test_explain_csr_uses_the_decision_of_csr():
-    imported = {name for source in sources("cli/explain") for name in imported_services(source)}
-    assert {"services.csr.core.decide.decide", "services.csr.core.claim_index.ClaimIndex"} <= imported
-
-
-def test_explain_node_uses_the_decisions_of_the_services():
-    imported = {name for source in sources("cli/explain/node") for name in imported_services(source)}
-    assert {
-        "services.labeler.core.plan.plan_node.plan_node",
-        "services.labeler.core.plan.plan_node.plan_unreachable_node",
-        "services.lifecycle.core.decide.SOURCES",
-        "services.lifecycle.core.decide.explain_exclusion",
-        "services.lifecycle.core.shutdown_taint.plan_shutdown_taint",
-    } <= imported
-
-
-def test_explain_service_uses_the_decisions_of_the_account():
-    imported = {name for source in sources("cli/explain/service") for name in imported_services(source)}
-    modules = (
-        "balancer_record.is_selected",
-        "select_targets.select_targets",
-        "balancer_status.find_condition",
-    )
-    assert {f"services.cloud.core.balancers.{name}" for name in modules} <= imported
+@pytest.mark.parametrize(
+    ("folder", "package", "names"),
+    [
+        (
+            "cli",
+            "services.labeler.core",
+            ("plan.plan_node.plan_node", "rules.application.apply_rules"),
+        ),
+        ("cli/explain", "services.csr.core", ("decide.decide", "claim_index.ClaimIndex")),
+        (
+            "cli/explain/node",
+            "services.labeler.core.plan.plan_node",
+            ("plan_node", "plan_unreachable_node"),
+        ),
+        (
+            "cli/explain/node",
+            "services.lifecycle.core",
+            ("decide.SOURCES", "decide.explain_exclusion", "shutdown_taint.plan_shutdown_taint"),
+        ),
+        (
+            "cli/explain/service",
+            "services.cloud.core.balancers",
+            (
+                "balancer_record.is_selected",
+                "select_targets.select_targets",
+                "balancer_status.find_condition",
+            ),
+        ),
+        (
+            "cli/status",
+            "services.ipam",
+            ("core.pages.decode_page", "core.pool_usage.measure_usage", "settings.IpamSettings"),
+        ),
+    ],
+)
+def test_a_command_uses_the_code_of_the_service(folder: str, package: str, names: tuple[str, ...]):
+    imported = {name for source in sources(folder) for name in imported_services(source)}
+    assert {f"{package}.{name}" for name in names} <= imported
 
 
 def test_the_cluster_is_read_and_never_written():
@@ -151,11 +159,9 @@ def test_views_query_nothing():
     assert views == {"cli.render.node_selection"}, "it chooses where render gets its Nodes"
 
 
-def test_status_ipam_uses_the_code_of_ipam():
+def test_status_uses_no_service_but_those_of_pod_cidrs_and_accounts():
     imported = {name for source in sources("cli/status") for name in imported_services(source)}
-    modules = ("core.pages.decode_page", "core.pool_usage.measure_usage", "settings.IpamSettings")
-    assert {f"services.ipam.{name}" for name in modules} <= imported
-    assert {name.split(".")[1] for name in imported} == {"ipam", "cloud", "lifecycle"}  # those of accounts
+    assert {name.split(".")[1] for name in imported} == {"ipam", "cloud", "lifecycle"}
 
 
 def test_the_checks_of_doctor_query_nothing():

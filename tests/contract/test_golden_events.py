@@ -176,9 +176,3 @@ def test_broken_bytes_are_an_event_error_and_nothing_else(golden: bytes, at: int
 def test_deeply_nested_bytes_are_an_event_error():
     with pytest.raises(events.EventError):
         events.decode(b'{"event":"NodeObserved.v1","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
-
-
-def test_an_event_over_the_size_limit_is_refused_when_it_is_written():
-    big = builders.make_node(annotations={f"k{i}": "v" * 1000 for i in range(300)})
-    with pytest.raises(events.EventError, match="limit"):
-        events.encode(builders.make_node_observed(big))

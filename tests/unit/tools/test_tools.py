@@ -1,6 +1,5 @@
 """Tables and schemas that tools write are current, and every module has its extension."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -12,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.cloud_config.fact_fields import FIELDS
-from libs.common.cloud_config.file_keys import FILE_KEYS, OPERATORS, OWNERSHIP, POOL, RULE
-from libs.common.contract.controllers import ALIASES, NODE_CONTROLLER_NAMES
+from libs.common.cloud_config.file_keys import FILE_KEYS, RULE
+from libs.common.contract.controllers import ALIASES
 from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
 from tests.architecture.sources import ROOT
 from tools import console_types
 from tools.cloud_config_schema import build_schema, render_schema
-from tools.extension_modules import import_all, list_extension_modules
+from tools.extension_modules import list_extension_modules
 from tools.generated_part import replace_part
 from tools.service_table.__main__ import render_files
 
@@ -117,12 +115,6 @@ def test_modules_are_named_by_package_and_file(tmp_path: Path):
     assert list_extension_modules(tmp_path) == ["_cffi_backend", "yaml._yaml"]
 
 
-def test_modules_of_this_environment_are_imported():
-    names = ["msgspec._core", "uvloop.loop"]
-    assert set(names) <= set(list_extension_modules(PACKAGES))
-    assert not import_all(names)
-
-
 def test_a_valid_module_passes_and_a_broken_one_fails_by_name(tmp_path: Path):
     python, packages = an_environment(tmp_path / "app")
     shutil.copytree(PACKAGES / "yaml", packages / "yaml")
@@ -165,28 +157,3 @@ def test_every_key_stands_in_the_schema_with_a_sentence():
     assert set(build_schema()["properties"]) == {key.name for key in FILE_KEYS}
     assert all(each["description"].endswith(".") for each in rule["properties"].values())
     assert rule["additionalProperties"] is False
-
-
-def test_what_a_pool_may_say_stands_in_the_schema_too():
-    pool = build_schema()["properties"]["ipam"]["properties"]["pools"]["items"]
-    assert pool["required"] == ["name", "cidrs"]
-    assert set(pool["properties"]) == {key.name for key in POOL}
-    mask = pool["properties"]["maskSizeIPv4"]
-    assert (mask["type"], mask["minimum"], mask["maximum"]) == (["integer", "null"], 12, 32)
-
-
-def test_what_may_be_said_of_ownership_stands_in_the_schema_too():
-    ownership = build_schema()["properties"]["ownership"]
-    assert set(ownership["properties"]) == {key.name for key in OWNERSHIP}
-    assert ownership["properties"]["providerIDSchemes"]["minItems"] == 1
-    of_controller = ownership["properties"]["controllers"]["items"]
-    assert of_controller["required"] == ["name"]
-    assert set(of_controller["properties"]["name"]["enum"]) == set(NODE_CONTROLLER_NAMES)
-    term = ownership["properties"]["nodeSelector"]["items"]["properties"]
-    assert "anyOf" not in term["matchExpressions"]["items"]["properties"]["key"], "a label is no fact"
-
-
-def test_operators_and_facts_are_reported_to_editors():
-    text = json.dumps(build_schema())
-    assert all(f'"{operator}"' in text for operator in OPERATORS)
-    assert all(field.help in text for field in FIELDS)

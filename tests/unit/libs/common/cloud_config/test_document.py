@@ -1,24 +1,12 @@
-"""What a config file says."""
+"""What a config file says; all else that the reference reads: tests/contract/test_config_decoding.py."""
 
 import time
-from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.model import (
-    CloudConfig,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    RuleEntry,
-)
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, RuleEntry
 from tests.cloud_config_mutations import REFERENCE_SAMPLE
-from tests.unit.libs.common.cloud_config.test_mistakes import rule_of
-
-# ---- what is read
 
 
 def test_the_sample_of_the_reference_s_documentation_is_read_as_it_is_meant():
@@ -72,135 +60,10 @@ def test_sections_that_the_reference_does_not_know_are_said_to_differ_unless_the
     assert parse_cloud_config("ipam: {}\nownership: {}\n", "f").differences == ()
 
 
-@pytest.mark.parametrize("text", ["", "\ufeff", "# nothing\n", "~", "---\n", "--- {}\n...\n", "{}"])
-def test_an_empty_file_says_nothing(text: str):
-    assert parse_cloud_config(text, "f") == CloudConfig()
-    assert parse_cloud_config(text.encode(), "f") == CloudConfig()
-
-
-@pytest.mark.parametrize("ending", ["\r\n", "\n"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_line_ends_and_byte_order_marks_of_windows_are_read(ending: str, mark: str):
-    text = mark + REFERENCE_SAMPLE.replace("\n", ending)
-    assert parse_cloud_config(text.encode(), "f").rules == parse_cloud_config(REFERENCE_SAMPLE, "f").rules
-
-
-def test_any_scalar_is_a_text_as_it_was_written():
-    rule = rule_of(
-        "annotations: {a: yes, b: 1.10, c: 0x10, d: 2024-01-01, e: ~, f: , g: '', h: =, i: 1_0, 7: n}"
-    )
-    assert [(entry.key, entry.template) for entry in rule.annotations] == [
-        ("a", "yes"),
-        ("b", "1.10"),
-        ("c", "0x10"),
-        ("d", "2024-01-01"),
-        ("e", ""),
-        ("f", ""),
-        ("g", ""),
-        ("h", "="),
-        ("i", "1_0"),
-        ("7", "n"),
-    ]
-    assert rule_of(
-        "nodeSelector: [{matchExpressions: [{key: zone, operator: In, values: [1, true, ~, '']}]}]"
-    ).selector[0].requirements[0].values == ("1", "true", "")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *(("true", True), ("TRUE", True), ("yes", True), ("'y'", True), ("On", True)),
-        *(("false", False), ("no", False), ("'off'", False), ("N", False), ("~", None)),
-    ],
-)
-def test_booleans_are_those_of_the_reference_s_decoder(text: str, value: bool | None):
-    assert rule_of("features: {publicIPDiscovery: %s}" % text).public_ip_discovery is value  # noqa: UP031
-    assert parse_cloud_config("global: {preferIPv6: " + text + "}", "f").prefer_ipv6 is value
-
-
 def test_a_rule_without_a_name_is_called_by_its_place():
     config = parse_cloud_config("transformations: [~, {}, {name: ''}, {name: x}]", "f")
     assert [rule.title for rule in config.rules] == ["transformations[1]", "transformations[2]", "x"]
     assert [warning.path for warning in config.warnings] == ["transformations[0]"]
-
-
-def test_empty_selectors_and_empty_terms_are_reported_apart():
-    assert rule_of("nodeSelector: []").selector == ()
-    assert rule_of("nodeSelector: ~").selector == ()
-    (bare,) = rule_of("nodeSelector: [{}]").selector
-    (empty,) = rule_of("nodeSelector: [{matchExpressions: []}]").selector
-    (named,) = rule_of("nodeSelector: [{name: nothing}]").selector
-    assert [term.requirements for term in (bare, empty, named)] == [(), (), ()]
-
-
-def test_anchors_and_merge_keys_are_followed():
-    text = (
-        "transformations:\n"
-        "- labels: &common {a: '1', b: '1'}\n"
-        "  annotations: &more {c: '3', a: '9'}\n"
-        "- labels: {<<: *common, b: '2'}\n"
-        "- labels: {b: '2', <<: [*more, *common]}\n"
-        "- &rule {name: x, sanitize: true}\n"
-        "- {<<: *rule, name: y}\n"
-    )
-    rules = parse_cloud_config(text, "f").rules
-    assert {entry.key: entry.template for entry in rules[1].labels} == {"a": "1", "b": "2"}
-    assert {entry.key: entry.template for entry in rules[2].labels} == {"a": "9", "b": "2", "c": "3"}
-    assert (rules[4].name, rules[4].sanitize) == ("y", True)
-
-
-# ---- round trip
-
-keys = st.from_regex(r"([a-z]{1,5}\.[a-z]{1,3}/)?[A-Za-z][A-Za-z0-9_.-]{0,10}[a-z0-9]", fullmatch=True)
-templates = st.dictionaries(keys, st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])))
-expressions = st.one_of(
-    st.fixed_dictionaries(
-        {
-            "key": st.sampled_from(["Platform", "zone", "tags.Role"]),
-            "operator": st.sampled_from(["In", "NotIn"]),
-            "values": st.lists(st.text("ab1.~", max_size=4), min_size=1, max_size=3),
-        }
-    ),
-    st.fixed_dictionaries(
-        {"key": st.just("region"), "operator": st.sampled_from(["Exists", "DoesNotExist"])}
-    ),
-)
-documents = st.lists(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "name": st.text("ab :#", max_size=8),
-            "nodeSelector": st.lists(
-                st.fixed_dictionaries({"matchExpressions": st.lists(expressions, max_size=2)}), max_size=2
-            ),
-            "annotations": templates,
-            "sanitize": st.booleans(),
-            "features": st.fixed_dictionaries({"publicIPDiscovery": st.booleans()}),
-        },
-    ),
-    max_size=3,
-)
-
-
-@given(documents)
-def test_what_was_written_is_what_is_read(rules: list[dict[str, Any]]):
-    config = parse_cloud_config(yaml.safe_dump({"transformations": rules}, sort_keys=False), "f")
-    assert len(config.rules) == len(rules)
-    for rule, written in zip(config.rules, rules, strict=True):
-        assert rule.name == written.get("name", "")
-        assert {entry.key: entry.template for entry in rule.annotations} == written.get("annotations", {})
-        assert rule.sanitize == written.get("sanitize", False)
-        assert rule.public_ip_discovery == written.get("features", {}).get("publicIPDiscovery")
-        assert [
-            [(each.key.lower(), each.operator, list(each.values)) for each in term.requirements]
-            for term in rule.selector
-        ] == [
-            [
-                (each["key"].lower(), each["operator"], each.get("values", []))
-                for each in term["matchExpressions"]
-            ]
-            for term in written.get("nodeSelector", [])
-        ]
 
 
 def test_a_file_that_was_cut_off_is_too_long_however_few_characters_it_has():

@@ -212,11 +212,6 @@ def test_what_the_reference_passes_over_is_passed_over_with_a_warning(text: str,
     assert message in warning
 
 
-def test_labels_of_roles_and_keys_near_reserved_ones_may_be_set():
-    keys = "node-role.kubernetes.io/web: '', mytalos.dev/x: a, kubernetes.io/role: b, talos.devs/x: c"
-    assert rule_warnings("labels: {" + keys + "}, taints: {node.kubernetes.io/x: NoSchedule}") == []
-
-
 def test_files_that_grow_when_built_are_refused():
     anchored = "a0: &a " + "{" + ", ".join(f"k{n}: v" for n in range(5_000)) + "}\n"
     text = f"{anchored}transformations:\n" + "- labels: {<<: *a}\n" * 60

@@ -153,17 +153,6 @@ LABELS = st.dictionaries(st.sampled_from(["team", "zone", "x.y/z"]), st.sampled_
 IDS = st.sampled_from(["", "talos://metal/1", "hcloud://1", "aws:///x/i-1", "odd"])
 
 
-@given(labels=LABELS, has=IDS, coming=IDS, value=st.sampled_from(["a", "b", ""]))
-def test_a_selector_and_its_opposite_never_both_own_a_node_nor_neither(
-    labels: dict[str, str], has: str, coming: str, value: str
-):
-    node = make_node(labels=labels, provider_id=has)
-    ours = selecting(f"{{key: team, operator: In, values: ['{value}']}}")
-    theirs = selecting(f"{{key: team, operator: NotIn, values: ['{value}']}}")
-    owned = [not why_not_owned(each, node, provider_id=coming) for each in (ours, theirs)]
-    assert sorted(owned) == [False, True]
-
-
 @given(labels=LABELS, has=IDS, coming=IDS)
 def test_of_two_instances_with_different_schemes_at_most_one_owns_a_node(
     labels: dict[str, str], has: str, coming: str

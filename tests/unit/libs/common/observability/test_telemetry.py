@@ -183,23 +183,6 @@ async def test_what_is_not_sampled_is_neither_exported_nor_an_exemplar(
     assert collector.all == []
 
 
-async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
-    async with exported_traces() as collector:
-        for _ in range(64):
-            with telemetry.log_fields(service="watcher"), telemetry.span("send"):
-                headers = telemetry.outgoing_headers()
-            with (
-                telemetry.log_fields(service="labeler"),
-                telemetry.span("process", parent_headers=headers),
-            ):
-                pass
-    sent = {span.trace_id for span in collector.all if span.name == "send"}
-    assert sent == {span.trace_id for span in collector.all if span.name == "process"}
-    assert 0 < len(sent) < 64
-
-
 async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_the_end():
     """It accepts connections and never answers."""
     slowest = 0.0
