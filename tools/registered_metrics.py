@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -62,8 +62,8 @@ def _read_metrics() -> Iterator[RegisteredMetric]:
         if match := _SECTION.match(line):
             section = match["title"].strip()
         constant = line.partition(":")[0]
-        metric = getattr(metrics, constant, None)
-        if hasattr(metric, "_labelnames") and not isinstance(metric, type):
+        metric: Any = getattr(metrics, constant, None)
+        if hasattr(metric, "_labelnames"):
             (family,) = metric.describe()
             yield RegisteredMetric(
                 constant=constant,
