@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
+from typing import Final, NoReturn
 
 from msgspec.structs import replace
 
@@ -17,28 +18,34 @@ from libs.common.contract.events import (
     ObservedCsr,
 )
 from libs.common.observability.telemetry import log_fields
+from libs.common.service.service import run_every
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.core.contested_addresses import AddressClaimIndex, find_contested_addresses
 from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
 from services.metadata.core.request_state import RequestState
 from services.metadata.core.request_step import DialBack, PollNode, decide_request_step
-from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
+from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.machines.dial_back import ANSWER_TTL_SECONDS, DialBackCache
 from services.metadata.node_registry import NodeRegistry
 
 log = logging.getLogger(__name__)
 
+# Until a new claim to an address takes effect. Checking each pending request so often took a third of the CPU
+# time while thousands of requests waited.
+CLAIM_CHECK_SECONDS: Final = 5.0
+
 
 class RequestIndex:
-    """The reconcilers of all requests by the name of the requesting Node."""
+    """The reconcilers of all requests by the name of the requesting Node, and the claims of all Nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: NodeRegistry) -> None:
+        self.claims = AddressClaimIndex(nodes)
         self._by_node: dict[str, dict[str, RequestReconciler]] = {}
 
     def add(self, request: "RequestReconciler") -> None:
         """Add the request, and check the requests of its Node again."""
         self._by_node.setdefault(request.state.node_name, {})[request.name] = request
-        self.wake(request.state.node_name)
+        self._wake(request.state.node_name)
 
     def remove(self, request: "RequestReconciler") -> None:
         """Remove the request, and check the other requests of its Node again."""
@@ -47,57 +54,58 @@ class RequestIndex:
         requests.pop(request.name, None)
         if not requests:
             self._by_node.pop(node_name, None)
-        self.wake(node_name)
+        self._wake(node_name)
 
-    def list_nodes(self) -> tuple[str, ...]:
-        """Return the names of the Nodes with pending requests."""
-        return tuple(self._by_node)
-
-    def wake(self, node_name: str) -> None:
-        """Check the requests of the Node again: its state or its newest request may have changed."""
-        for request in self._by_node.get(node_name, {}).values():
-            request.on_node_changed()
-
-    def check_addresses(self, node_name: str) -> None:
-        """Check the addresses of the Node's requests again: another Node claims one of them now."""
-        for request in self._by_node.get(node_name, {}).values():
-            request.on_newly_contested()
+    def on_node_changed(self, name: str) -> None:
+        """Update the claims of that Node and check its requests again."""
+        self.claims.update(name)
+        self._wake(name)
 
     def is_superseded(self, state: RequestState) -> bool:
         """Return whether the requester has a newer pending request."""
         requests = self._by_node.get(state.node_name, {})
         return len(requests) > 1 and any(state.is_superseded_by(each.state) for each in requests.values())
 
+    async def run(self) -> NoReturn:
+        """Check the requests of Nodes with newly contested addresses, until cancelled."""
+        await run_every(CLAIM_CHECK_SECONDS, self._check_newly_contested)
 
-@dataclass(eq=False)
+    def _check_newly_contested(self) -> None:
+        for name in self.claims.take_newly_contested(tuple(self._by_node)):
+            for request in self._by_node.get(name, {}).values():
+                request.on_newly_contested()
+
+    def _wake(self, node_name: str) -> None:
+        """Check the requests of the Node again: its state or its newest request may have changed."""
+        for request in self._by_node.get(node_name, {}).values():
+            request.on_node_changed()
+
+
+@dataclass(eq=False, kw_only=True)
 class RequestReconciler:
     """Owns the state of one request and takes its steps one by one."""
 
     name: str
     state: RequestState
-    _: KW_ONLY
-    claims: AddressClaimIndex
     clock: Clock
     dial_backs: DialBackCache
-    messages: EnrichedMessages[EnrichedCsr]
+    publisher: EnrichmentPublisher[EnrichedCsr]
     nodes: NodeRegistry
     requests: RequestIndex
     without_talos: bool
 
     def __post_init__(self) -> None:
-        self.publisher = EnrichmentPublisher[EnrichedCsr](self.messages.publisher, self.clock)
         self._wakeup = Wakeup(self.clock)
         self._in_flight: EnrichedCsr | None = None
         self._dial_task: asyncio.Task[None] | None = None
 
-    def on_started(self) -> None:
+    def on_started(self, *, is_live: bool) -> None:
         """Check the other requests of the Node again: this one may be the newest now."""
         self.requests.add(self)
 
     def on_observed(self, message: Message, event: ObservedCsr, *, is_live: bool) -> None:
         """Apply a newer observation of the watcher, live or not."""
         self.requests.remove(self)  # an observation may have another requester, or none
-        self.publisher.record_replaced(self.state.observation)
         self._set_state(self.state.observed(message, event, self.clock.timing()))
         self.requests.add(self)
 
@@ -142,7 +150,7 @@ class RequestReconciler:
         request, facts = step.request, step.facts
         if self._dial_task is not None:
             self._dial_task.cancel()
-        contested = find_contested_addresses(request, facts, self.claims)
+        contested = find_contested_addresses(request, facts, self.requests.claims)
         state = self.state.dial_started(facts, step.node_uid)
         if not contested:
             self._set_state(state.dialled(frozenset(), again_at=NEVER))
@@ -192,7 +200,7 @@ class RequestReconciler:
         if outcome is not PublishOutcome.TIED:
             return outcome, None
         try:
-            return outcome, await self.messages.fetch_last(self.name)
+            return outcome, await self.publisher.fetch_last()
         except (BusError, TemporaryError) as error:
             return error, None
 
@@ -213,7 +221,7 @@ class RequestReconciler:
         if self.state.next_dial_at == NEVER and not is_dialling:
             self._set_state(self.state.dial_due(now=self.clock.monotonic()))
 
-    def on_stored(self, event: EnrichedCsr | None) -> None:
+    def on_stored(self, event: EnrichedCsr | None, _sequence: int, /) -> None:
         """Apply the newest message in the stream, None without one, unless it is our own."""
         if event is None or event not in (self._in_flight, self.state.publication.event):
             self._set_state(self.state.stored(event))

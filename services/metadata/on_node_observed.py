@@ -2,13 +2,19 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import Message
-from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, ObservedNode
+from libs.common.contract.events import (
+    EnrichedNode,
+    EnrichedNodeGone,
+    EventError,
+    NodeUnreachable,
+    ObservedNode,
+)
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
@@ -19,7 +25,7 @@ from services.metadata.core.node_state import NodeState
 from services.metadata.core.node_step import PollMachine, decide_node_step
 from services.metadata.core.object_state import ForgetObject, Publish, Timing, Wait
 from services.metadata.core.shown_addresses import ShownAddresses
-from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
+from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.machines.machine_watcher import MachineWatcher
 from services.metadata.machines.query_machine import QueryFailure, QueryResult, QuerySlots, query_in_turn
 from services.metadata.machines.replacement_detector import ReplacementDetector
@@ -38,7 +44,7 @@ class NodeReconciler:
     name: str
     state: NodeState
     clock: Clock
-    messages: EnrichedMessages[EnrichedNode]
+    publisher: EnrichmentPublisher[EnrichedNode]
     nodes: NodeRegistry
     outage: OutageProber
     requirements: PollRequirements
@@ -47,24 +53,21 @@ class NodeReconciler:
     slots: QuerySlots
     deadline_seconds: float  # of each query
     replacements: ReplacementDetector
-    is_live: InitVar[bool]  # whether the Node appeared while this replica followed the stream
 
-    def __post_init__(self, is_live: bool) -> None:
-        self.publisher = EnrichmentPublisher[EnrichedNode](self.messages.publisher, self.clock)
+    def __post_init__(self) -> None:
         self._wakeup = Wakeup(self.clock)
-        self._shown_addresses = ShownAddresses(is_up_to_date=is_live and self.nodes.is_complete)
-        self._shown_addresses.receive(*self.messages.get_last(self.name))
+        self._shown_addresses = ShownAddresses()
         self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
         self._poll_began: float | None = None  # start of the poll whose result is not published yet
 
-    def on_started(self) -> None:
-        """Tell others that there is such a Node."""
+    def on_started(self, *, is_live: bool) -> None:
+        """Tell others that there is such a Node. If it appeared live, no machine had its addresses before."""
+        self._shown_addresses.is_up_to_date = is_live and self.nodes.is_complete
         self.nodes.notify(self.name)
 
     def on_observed(self, message: Message, event: ObservedNode, *, is_live: bool) -> None:
         """Apply a newer observation of the watcher. If it is live, another uid is a new Node."""
         uid = self.state.uid
-        self.publisher.record_replaced(self.state.observation)
         self._set_state(
             self.state.observed(
                 message,
@@ -123,7 +126,6 @@ class NodeReconciler:
             return
         self._discarded_polls = 0
         before, timing = self.state, self.clock.timing()
-        self._shown_addresses.receive(*self.messages.get_last(self.name))
         if isinstance(found, QueryFailure):
             after = before.poll_failed(
                 found.fault, began=began, timing=timing, foreign_machines=foreign_machines
@@ -132,7 +134,7 @@ class NodeReconciler:
             needed = self.requirements.needed_parts
             after = before.polled(
                 found.facts,
-                self.messages.get_stored(self.name),
+                self._get_stored(),
                 all_nodes=self.nodes.list_nodes(),
                 began=began,
                 timing=timing,
@@ -143,6 +145,11 @@ class NodeReconciler:
         _log_poll(before, after)
         self._set_state(after)
         self.outage.record_poll(self.name, after.fault, began=began)
+
+    def _get_stored(self) -> EnrichedNode | None:
+        """Return the event in the stream; None if the last message that is known of has not arrived yet."""
+        event, sequence = self._shown_addresses.last
+        return event if sequence >= self.publisher.last_sequence else None
 
     def _reject(self, facts: MachineFacts) -> MachineFault | None:
         node = self.state.node
@@ -162,7 +169,6 @@ class NodeReconciler:
         return foreign_machines if after is not None and after.status == node.status else ()
 
     async def _publish(self, event: EnrichedNode) -> None:
-        self._shown_addresses.receive(*self.messages.get_last(self.name))
         event = self._shown_addresses.add_history(event)
         outcome = await self.publisher.publish(event, self.state.observation)
         state, timing = self.state, self.clock.timing()
@@ -180,8 +186,7 @@ class NodeReconciler:
             case _:
                 self._set_state(state.published(event, timing))
                 if outcome is PublishOutcome.PUBLISHED:
-                    self._shown_addresses.published(event, self.messages.get_last_sequence(self.name))
-                self.messages.drop_echo(self.name, event)
+                    self._shown_addresses.published(event, self.publisher.last_sequence)
 
     def _log_published(self, event: EnrichedNode, outcome: PublishOutcome | Exception, now: float) -> None:
         began, self._poll_began = self._poll_began, None
@@ -210,9 +215,14 @@ class NodeReconciler:
         self._shown_addresses = ShownAddresses()
         self._set_state(self.state.stream_replaced())
 
-    def on_message_lost(self) -> None:
-        """Publish again: NATS has lost the message, but not the Node."""
-        if (publication := self.state.publication).event is not None:
+    def on_stored(self, event: EnrichedNode | None, sequence: int, /) -> None:
+        """Apply the last message of the stream, perhaps our own. Without one, publish again: NATS lost it."""
+        publication = self.state.publication
+        if event is not None:
+            self._shown_addresses.receive(event, sequence)
+            if isinstance(event, NodeUnreachable) and event != publication.event:
+                self.apply(NodeState.contradicted)
+        elif publication.event is not None:
             self._set_state(replace(self.state, publication=publication.lost()))
 
     def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:

@@ -7,15 +7,26 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from libs.common.bus.delivery import backoff_seconds
+from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import SnapshotComplete
 from libs.common.contract.subjects import object_name_in
-from services.metadata.core.object_state import Observation, ObservedT
-from services.metadata.enrichment_publisher import EnrichmentPublisher
+from libs.common.service.service import Dependencies
+from services.metadata.clock import Clock
+from services.metadata.core.object_state import (
+    EnrichedT,
+    Observation,
+    ObservedT,
+    Publication,
+    make_observation,
+)
+from services.metadata.enrichment_publisher import EnrichmentPublisher, ObjectKind
 
 log = logging.getLogger(__name__)
 
 ObservedT_contra = TypeVar("ObservedT_contra", contravariant=True)
+EnrichedT_contra = TypeVar("EnrichedT_contra", contravariant=True)
 
 
 class ObjectState(Protocol):
@@ -25,7 +36,7 @@ class ObjectState(Protocol):
     def observation(self) -> Observation[Any]: ...
 
 
-class Reconciler(Protocol[ObservedT_contra]):
+class Reconciler(Protocol[ObservedT_contra, EnrichedT_contra]):
     """Owns the state of one object and takes its steps one by one."""
 
     @property
@@ -36,11 +47,14 @@ class Reconciler(Protocol[ObservedT_contra]):
     async def run(self) -> None:
         """Run until the object needs no more messages."""
 
-    def on_started(self) -> None:
-        """Tell others about the object: it is in the pool now."""
+    def on_started(self, *, is_live: bool) -> None:
+        """Tell others about the object: it is in the pool now. `is_live`: no replay has delivered it."""
 
     def on_observed(self, message: Message, event: ObservedT_contra, *, is_live: bool) -> None:
         """Apply a newer observation of the watcher."""
+
+    def on_stored(self, event: EnrichedT_contra | None, sequence: int, /) -> None:
+        """Apply the last enriched message of the stream, perhaps our own; (None, 0) if it has none."""
 
     def on_stream_replaced(self) -> None:
         """Forget the published message, which is lost, and wait until the stream has the object."""
@@ -52,32 +66,38 @@ class Reconciler(Protocol[ObservedT_contra]):
         """Release what others know about the object: it left the pool."""
 
 
-ReconcilerT = TypeVar("ReconcilerT", bound=Reconciler[Any])
-# Returns the reconciler of a new object by its name and observation, and whether that is live; None if the
-# object needs none.
-Create = Callable[[str, Message, ObservedT, bool], ReconcilerT | None]
+ReconcilerT = TypeVar("ReconcilerT", bound=Reconciler[Any, Any])
 
 
-class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, ReconcilerT]):
-    """The reconcilers of one kind, by object name. A defect in one does not affect the others."""
+# Returns the reconciler of a new object by its name, its observation, the message in the stream and the
+# publisher; None if the object needs none.
+Create = Callable[
+    [str, Observation[ObservedT], Publication[EnrichedT], EnrichmentPublisher[EnrichedT]], ReconcilerT | None
+]
+
+
+class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, EnrichedT, ReconcilerT]):
+    """The reconcilers of one kind, by object name. A defect in one does not affect the others.
+
+    The stream cache keeps the observations, and the enriched messages only while it replays.
+    """
 
     def __init__(
         self,
-        kind: str,
-        prefix: str,
-        types: tuple[type[ObservedT], ...],
+        kind: ObjectKind[ObservedT, EnrichedT],
+        create: Create[ObservedT, EnrichedT, ReconcilerT],
         *,
-        create: Create[ObservedT, ReconcilerT],
         stream_cache: StreamCache,
-        jitter: random.Random,
+        publisher: OrderedPublisher,
+        clock: Clock,
+        dependencies: Dependencies,
     ) -> None:
-        """`kind` is the log field with the object name, `prefix` the part of the subject before it."""
         self._kind = kind
-        self._prefix = prefix
-        self._types = types
         self._create = create
         self._stream_cache = stream_cache
-        self._jitter = jitter
+        self._publisher = publisher
+        self._clock = clock
+        self._dependencies = dependencies
         self._reconcilers: dict[str, ReconcilerT] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -90,47 +110,41 @@ class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, ReconcilerT])
     def __len__(self) -> int:
         return len(self._reconcilers)
 
-    def observe(self, message: Message, event: ObservedT, *, is_live: bool = True) -> None:
-        """Pass an observation to the reconciler of its object, or start one."""
-        try:
-            name = object_name_in(message.subject, self._prefix)
-            if name in self._reconcilers:
-                self._reconcilers[name].on_observed(message, event, is_live=is_live)
-            elif (reconciler := self._create(name, message, event, is_live)) is not None:
-                self._start(name, reconciler)
-            if is_live and name in self._reconcilers:
-                self._reconcilers[name].publisher.record_received(message)
-        except Exception:
-            # Other clients write these objects: one that raises here must not block the others.
-            log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
+    def on_message(self, message: Message) -> None:
+        """Handle a message of the stream about this kind, or a SnapshotComplete."""
+        event, is_live = message.event, not self._stream_cache.is_replaying
+        if isinstance(event, self._kind.enriched_types):
+            self._on_enriched(message)
+        elif is_live and isinstance(event, self._kind.observed_types):
+            self._observe(message, event, is_live=True)
+        elif is_live and isinstance(event, SnapshotComplete):
+            self._forget_absent()
 
     def on_caught_up(self) -> None:
         """Compare all objects with the stream cache, which now has all messages of the stream."""
+        observed_prefix, enriched_prefix = self._kind.observed_prefix, self._kind.enriched_prefix
         for name, reconciler in self._reconcilers.items():
-            message = self._stream_cache.get(f"{self._prefix}.{name}")
+            message = self._stream_cache.get(f"{observed_prefix}.{name}")
             if message is None or message.sequence < reconciler.state.observation.sequence:
                 reconciler.on_stream_replaced()  # NATS lost the observation, and reuses the lost sequences
-        for message in self._stream_cache.list_under(self._prefix):
-            if isinstance(message.event, self._types):
-                self.observe(message, message.event, is_live=False)
-        self.forget_absent()
-        for reconciler in self._reconcilers.values():
+        for message in self._stream_cache.list_under(observed_prefix):
+            if isinstance(message.event, self._kind.observed_types):
+                self._observe(message, message.event, is_live=False)
+        self._forget_absent()
+        for name, reconciler in self._reconcilers.items():
+            stored = self._stream_cache.get(f"{enriched_prefix}.{name}")
+            if stored is not None and stored.sequence < reconciler.publisher.last_sequence:
+                stored = None  # NATS lost a later message
+            event = self._kind.read_enriched(stored)
+            reconciler.on_stored(event, stored.sequence if stored is not None else 0)
             reconciler.on_bus_reconnect()
+        for message in self._stream_cache.list_under(enriched_prefix):
+            self._stream_cache.forget(message.subject)
 
     def on_stream_replaced(self) -> None:
         """Mark all objects stale: their published messages are lost with the old stream."""
         for reconciler in self._reconcilers.values():
             reconciler.on_stream_replaced()
-
-    def forget_absent(self) -> None:
-        """Forget each object that the complete stream does not have: its end was not observed."""
-        if not self._stream_cache.is_complete:
-            return
-        messages = self._stream_cache.list_under(self._prefix)
-        present = {object_name_in(each.subject, self._prefix) for each in messages}
-        for name in self._reconcilers.keys() - present:
-            self._tasks[name].cancel()
-            self._forget(name)
 
     async def close(self) -> None:
         """Cancel all tasks. The next start repeats the polls and publishes that this interrupts."""
@@ -138,13 +152,58 @@ class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, ReconcilerT])
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _start(self, name: str, reconciler: ReconcilerT) -> None:
-        self._reconcilers[name] = reconciler
-        self._tasks[name] = asyncio.create_task(self._run(name, reconciler), name=f"{self._kind} {name}")
-        reconciler.on_started()
+    def _observe(self, message: Message, event: ObservedT, *, is_live: bool) -> None:
+        """Pass an observation to the reconciler of its object, or start one."""
+        try:
+            name = object_name_in(message.subject, self._kind.observed_prefix)
+            if name in self._reconcilers:
+                self._reconcilers[name].on_observed(message, event, is_live=is_live)
+            else:
+                self._start(name, make_observation(message, event), is_live=is_live)
+            if is_live and name in self._reconcilers:
+                self._reconcilers[name].publisher.record_received(message)
+        except Exception:
+            # Other clients write these objects: one that raises here must not block the others.
+            log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
+
+    def _on_enriched(self, message: Message) -> None:
+        is_last = message.sequence >= self._publisher.last_sequence_of(message.subject)
+        self._publisher.record_sequence(message.subject, message.sequence)
+        reconciler = self.get(object_name_in(message.subject, self._kind.enriched_prefix))
+        if is_last and reconciler is not None:
+            reconciler.on_stored(self._kind.read_enriched(message), message.sequence)
+
+    def _forget_absent(self) -> None:
+        """Forget each object that the complete stream does not have: its end was not observed."""
+        if not self._stream_cache.is_complete:
+            return
+        messages = self._stream_cache.list_under(self._kind.observed_prefix)
+        present = {object_name_in(each.subject, self._kind.observed_prefix) for each in messages}
+        for name in self._reconcilers.keys() - present:
+            self._tasks[name].cancel()
+            self._forget(name)
+
+    def _start(self, name: str, observation: Observation[ObservedT], *, is_live: bool) -> None:
+        publisher = EnrichmentPublisher(
+            self._kind, name, self._publisher, bus=self._dependencies.bus, clock=self._clock
+        )
+        reconciler = self._create(name, observation, self._get_publication(name), publisher)
+        if reconciler is not None:
+            self._reconcilers[name] = reconciler
+            task_name = f"{self._kind.log_field} {name}"
+            self._tasks[name] = asyncio.create_task(self._run(name, reconciler), name=task_name)
+            reconciler.on_started(is_live=is_live)
+
+    def _get_publication(self, name: str) -> Publication[EnrichedT]:
+        """Return the publication of a new object by the stream, to be republished when it is old."""
+        stored = self._stream_cache.get(f"{self._kind.enriched_prefix}.{name}")
+        age = max(0.0, (self._clock.now() - stored.published_at).total_seconds()) if stored else 0.0
+        republish_in = max(0.0, self._clock.intervals.republish - age)
+        event = self._kind.read_enriched(stored)
+        return Publication(event=event, republish_at=self._clock.monotonic() + republish_in)
 
     async def _run(self, name: str, reconciler: ReconcilerT) -> None:
-        await supervise(reconciler.run, self._jitter, **{self._kind: name})
+        await supervise(reconciler.run, self._dependencies.random, **{self._kind.log_field: name})
         self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -11,42 +11,34 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.events import (
+    CsrGone,
+    CsrObserved,
+    EnrichedCsr,
     EnrichedNode,
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
+    ObservedCsr,
     ObservedNode,
-    SnapshotComplete,
 )
 from libs.common.contract.services import METADATA
-from libs.common.contract.subjects import (
-    ENRICHED_NODE,
-    NETWORKS,
-    OBSERVED_NODE,
-    is_csr_subject,
-    is_node_subject,
-    is_service_subject,
-)
+from libs.common.contract.subjects import NETWORKS, is_node_subject, is_service_subject
 from libs.common.service.service import Dependencies, ServiceDefinition
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
-from services.metadata.core.node_state import NodeState, create_state
-from services.metadata.core.object_state import PollIntervals, make_observation
-from services.metadata.enrichment_publisher import EnrichedMessages
+from services.metadata.core import node_state, request_state
+from services.metadata.core.node_state import NodeState
+from services.metadata.core.object_state import Observation, PollIntervals, Publication
+from services.metadata.enrichment_publisher import CSRS, NODES, EnrichmentPublisher
 from services.metadata.machines.dial_back import DialBackCache
 from services.metadata.machines.machine_watcher import MachineWatcher
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.replacement_detector import ReplacementDetector
 from services.metadata.machines.talos_client import TalosClient, open_talos
 from services.metadata.node_registry import NodeRegistry
+from services.metadata.on_csr_observed import RequestIndex, RequestReconciler
 from services.metadata.on_node_observed import NodeReconciler
 from services.metadata.outage_prober import OutageProber
 from services.metadata.poll_requirements import PollRequirements
 from services.metadata.reconciler_pool import ReconcilerPool, supervise
-from services.metadata.request_controller import RequestController
 from services.metadata.settings import MetadataSettings
 
 _CONFIG_POLL_SPREAD_SECONDS: Final = 6.0  # spread: a changed rule may need a poll of every machine
@@ -80,24 +72,26 @@ class MetadataService:
         self._clock = Clock(dependencies, intervals)
         deadline_seconds = settings.query_timeout_seconds
         self._slots = QuerySlots(settings.max_concurrent_queries)
-        # Nodes.
-        self._nodes = ReconcilerPool[ObservedNode, NodeReconciler](
-            "node",
-            OBSERVED_NODE,
-            (NodeObserved, NodeGone),
-            create=self._create_node,
+        # Nodes and certificate requests.
+        self._nodes = ReconcilerPool[ObservedNode, EnrichedNode, NodeReconciler](
+            NODES,
+            self._create_node,
             stream_cache=self._stream_cache,
-            jitter=dependencies.random,
+            publisher=self._publisher,
+            clock=self._clock,
+            dependencies=dependencies,
         )
         self._registry = NodeRegistry(self._nodes, self._stream_cache)
-        self._node_messages = EnrichedMessages[EnrichedNode](
-            ENRICHED_NODE,
-            (NodeEnriched, NodeUnreachable, EnrichedNodeGone),
-            self._stream_cache,
-            self._publisher,
-            dependencies.bus,
+        self._requests = ReconcilerPool[ObservedCsr, EnrichedCsr, RequestReconciler](
+            CSRS,
+            self._create_request,
+            stream_cache=self._stream_cache,
+            publisher=self._publisher,
+            clock=self._clock,
+            dependencies=dependencies,
         )
-        self._replayed_nodes: set[str] = set()  # whose last known message the running replay has delivered
+        self._request_index = RequestIndex(self._registry)
+        self._registry.notify = self._request_index.on_node_changed
         # Machines.
         self._requirements = PollRequirements(settings)
         self._outage = OutageProber(
@@ -120,6 +114,9 @@ class MetadataService:
             deadline_seconds=deadline_seconds,
             monotonic=dependencies.monotonic,
         )
+        self._dial_backs = DialBackCache(
+            self._talos, self._slots, deadline_seconds=deadline_seconds, monotonic=dependencies.monotonic
+        )
         # The cluster's networks.
         self._networks_poller = ClusterNetworksPoller(
             self._stream_cache,
@@ -128,20 +125,6 @@ class MetadataService:
             talos=self._talos,
             deadline_seconds=deadline_seconds,
         )
-        # Certificate requests.
-        self._dial_backs = DialBackCache(
-            self._talos, self._slots, deadline_seconds=deadline_seconds, monotonic=dependencies.monotonic
-        )
-        self._request_controller = RequestController(
-            self._stream_cache,
-            self._publisher,
-            dependencies,
-            clock=self._clock,
-            dial_backs=self._dial_backs,
-            nodes=self._registry,
-            without_talos=settings.without_talos,
-        )
-        self._registry.notify = self._request_controller.on_node_changed
 
     async def run(self) -> None:
         """Run until cancelled. NATS and Talos may be down at the start or later: metadata waits for both."""
@@ -151,7 +134,7 @@ class MetadataService:
                 if not settings.without_talos:
                     group.create_task(self._watcher.open_queued())
                     group.create_task(self._outage.run())
-                    run_checks = self._request_controller.run
+                    run_checks = self._request_index.run
                     group.create_task(supervise(run_checks, self._random, task="contested addresses"))
                     if (path := settings.cloud_config_file) is not None:
                         file = CloudConfigReloader(path, settings.cloud_config)
@@ -162,7 +145,7 @@ class MetadataService:
                     follow_flow(self._bus, METADATA.service, self._stream_cache, exclude=self._is_irrelevant)
                 )
         finally:
-            await self._request_controller.close()
+            await self._requests.close()
             await self._dial_backs.close()
             await self._nodes.close()
             await self._replacements.close()
@@ -178,64 +161,47 @@ class MetadataService:
     def _is_irrelevant(self, subject: str) -> bool:
         return is_service_subject(subject) or (self._settings.without_talos and is_node_subject(subject))
 
+    def _should_keep(self, message: Message) -> bool:
+        """Return False for messages that are in the states of the reconcilers, or that none of them needs."""
+        match message.event:
+            case CsrObserved(request=request):
+                return request_state.needs_attestation(request)
+            case event if isinstance(event, NODES.enriched_types + CSRS.enriched_types):
+                return self._stream_cache.is_replaying
+        return True
+
     def _on_message(self, message: Message) -> None:
         """Pass on a message, kept or not."""
-        if is_csr_subject(message.subject):
-            self._request_controller.on_message(message)
-            return
-        is_live = not self._stream_cache.is_replaying
-        match message.event:
-            case NodeObserved() | NodeGone() as event if is_live:
-                self._nodes.observe(message, event)
-            case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone() as event:
-                name = self._node_messages.name_of(message)
-                if not is_live and message.sequence >= self._node_messages.get_last_sequence(name):
-                    self._replayed_nodes.add(name)
-                self._node_messages.record_sequence(message)
-                node = self._nodes.get(name)
-                if isinstance(event, NodeUnreachable) and is_live and node is not None:
-                    node.apply(NodeState.contradicted)
-            case SnapshotComplete() if is_live:
-                self._nodes.forget_absent()
-                self._request_controller.on_message(message)
+        self._nodes.on_message(message)
+        self._requests.on_message(message)
         if message.subject == NETWORKS:
             self._publisher.record_sequence(message.subject, message.sequence)
 
-    def _should_keep(self, message: Message) -> bool:
-        """Return False for the echo of our own message about a Node, which would double its memory."""
-        if is_csr_subject(message.subject):
-            return self._request_controller.should_keep(message)
-        event = self._node_messages.read(message)
-        node = self._nodes.get(self._node_messages.name_of(message)) if event is not None else None
-        return node is None or node.state.publication.event != event
-
     def _on_caught_up(self) -> None:
         self._nodes.on_caught_up()
-        for name in self._nodes.keys() - self._replayed_nodes:
-            self._nodes[name].on_message_lost()
-        self._replayed_nodes.clear()
-        self._request_controller.on_caught_up()
+        self._requests.on_caught_up()
         self._networks_poller.on_caught_up()
 
     def _on_stream_replaced(self) -> None:
         self._publisher.forget_all()
         self._nodes.on_stream_replaced()
-        self._request_controller.on_stream_replaced()
+        self._requests.on_stream_replaced()
 
-    # ---- Nodes
+    # ---- Nodes and requests
 
-    def _create_node(self, name: str, message: Message, event: ObservedNode, is_live: bool) -> NodeReconciler:
-        state = create_state(
-            make_observation(message, event),
-            self._node_messages.get_publication(name, self._clock),
-            now=self._clock.monotonic(),
-            prefer_ipv6=self._requirements.prefer_ipv6,
-        )
+    def _create_node(
+        self,
+        name: str,
+        observation: Observation[ObservedNode],
+        stored: Publication[EnrichedNode],
+        publisher: EnrichmentPublisher[EnrichedNode],
+    ) -> NodeReconciler:
+        now, prefer_ipv6 = self._clock.monotonic(), self._requirements.prefer_ipv6
         return NodeReconciler(
             name=name,
-            state=state,
+            state=node_state.create_state(observation, stored, now=now, prefer_ipv6=prefer_ipv6),
             clock=self._clock,
-            messages=self._node_messages,
+            publisher=publisher,
             nodes=self._registry,
             outage=self._outage,
             requirements=self._requirements,
@@ -244,7 +210,29 @@ class MetadataService:
             slots=self._slots,
             deadline_seconds=self._settings.query_timeout_seconds,
             replacements=self._replacements,
-            is_live=is_live,
+        )
+
+    def _create_request(
+        self,
+        name: str,
+        observation: Observation[ObservedCsr],
+        stored: Publication[EnrichedCsr],
+        publisher: EnrichmentPublisher[EnrichedCsr],
+    ) -> RequestReconciler | None:
+        event = observation.event
+        if isinstance(event, CsrObserved) and not request_state.needs_attestation(event.request):
+            return None
+        if isinstance(event, CsrGone) and not publisher.last_sequence:
+            return None  # no message about it was published
+        return RequestReconciler(
+            name=name,
+            state=request_state.create_state(observation, stored, now=self._clock.monotonic()),
+            clock=self._clock,
+            dial_backs=self._dial_backs,
+            publisher=publisher,
+            nodes=self._registry,
+            requests=self._request_index,
+            without_talos=self._settings.without_talos,
         )
 
     async def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:

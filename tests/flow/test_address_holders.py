@@ -16,7 +16,7 @@ from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decide import decide
 from services.csr.core.decision import Approve, Decision, Wait
 from services.csr.core.flow_state import compact_message
-from services.metadata import request_controller
+from services.metadata import on_csr_observed
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.csr_actors import make_serving_request
@@ -259,7 +259,7 @@ async def test_a_node_ip_on_a_dummy_link_is_dialled_again_for_the_request(cluste
 
 
 async def test_an_address_of_other_nodes_pods_is_only_a_node_ip_that_answers(cluster, monkeypatch):
-    monkeypatch.setattr(request_controller, "CLAIM_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(on_csr_observed, "CLAIM_CHECK_SECONDS", 0.05)
     mine = on("eth0", "2001:db8::5/64", "2001:db8::6/64", "10.244.1.7/24")
     facts = machine("web-1", "10.0.0.1", *mine)
     cluster.talos.put(msgspec.structs.replace(facts, node_ip="2001:db8::5"))

@@ -15,7 +15,7 @@ from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.child_process import HANG_SECONDS
-from services.metadata import request_controller
+from services.metadata import on_csr_observed
 from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.machines.query_machine import QuerySlots
@@ -153,7 +153,7 @@ async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, tal
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await flow.file_request(make_request(conditions=(APPROVED,), resource_version="101"))
-        await wait_until(lambda: not service._request_controller._reconcilers)
+        await wait_until(lambda: not service._requests)
         assert flow.count_enriched() == 1
         assert not service._stream_cache.list_under(OBSERVED_CSR)
         await flow.delete_request(make_request())
@@ -164,7 +164,7 @@ async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, tal
 
         await wait_until(passed_on)
         assert (await passed_on()).uid == "csr-uid-1"
-        await wait_until(lambda: not service._request_controller._reconcilers)
+        await wait_until(lambda: not service._requests)
 
 
 async def test_the_end_of_an_unpublished_request_is_not_published(flow, talos):
@@ -178,7 +178,7 @@ async def test_the_end_of_an_unpublished_request_is_not_published(flow, talos):
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         assert (flow.count_enriched("other"), flow.count_enriched("done")) == (0, 0)
-        assert set(service._request_controller._reconcilers) == {"csr-1"}
+        assert set(service._requests) == {"csr-1"}
 
 
 async def test_no_request_is_kept_twice(flow, talos):
@@ -188,7 +188,7 @@ async def test_no_request_is_kept_twice(flow, talos):
         await flow.wait_for_enriched(has_facts)
         await flow.file_request(make_request("csr-2", uid="u2"))
         await flow.wait_for_enriched(has_facts, "csr-2")  # the echo of the first message has arrived by then
-        known = service._request_controller._reconcilers["csr-1"].state
+        known = service._requests["csr-1"].state
         assert service._stream_cache.get(f"{OBSERVED_CSR}.csr-1").event is known.observation.event
         assert known.publication.event.request is known.observation.event.request
         assert known.publication.event.facts is service._nodes["web-1"].state.facts
@@ -232,7 +232,7 @@ async def test_the_end_of_a_request_during_a_downtime_is_published_at_the_next_s
     flow.subjects.clear()
     async with flow.metadata(talos, seed=2) as service:
         await wait_until(lambda: flow.count_enriched("gone") == 1)
-        await wait_until(lambda: not service._request_controller._reconcilers)
+        await wait_until(lambda: not service._requests)
         assert flow.count_enriched("decided") == 0
 
 
@@ -255,9 +255,7 @@ async def test_messages_that_the_server_lost_are_published_again(flow, talos):
         await flow.publish_node(make_node())
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
-        await wait_until(
-            lambda: service._request_controller._reconcilers["csr-1"].state.publication.event is not None
-        )
+        await wait_until(lambda: service._requests["csr-1"].state.publication.event is not None)
         await replayed(flow, service._stream_cache, SNAPSHOT, node, observed, word)
         flow.server.stream._remove(word)
         await replayed(flow, service._stream_cache, SNAPSHOT, node, observed)
@@ -344,7 +342,7 @@ async def test_a_new_stream_gets_messages_only_about_its_own_requests(nats_serve
         await until_said(stream, place)
         message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
         assert (message.event.stream_id, message.event.observed_sequence) == (stream.stream_id, place)
-        await wait_until(lambda: set(service._request_controller._reconcilers) == {"csr-1"})
+        await wait_until(lambda: set(service._requests) == {"csr-1"})
         assert await stream.bus.get_last(f"{ENRICHED_CSR}.csr-2") is None
 
 
@@ -393,7 +391,7 @@ async def test_a_contested_address_is_published_only_once_it_was_dialled(flow, t
 
 
 async def test_an_address_that_another_node_claims_later_is_dialled(flow, talos, monkeypatch):
-    monkeypatch.setattr(request_controller, "CLAIM_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(on_csr_observed, "CLAIM_CHECK_SECONDS", 0.05)
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
     talos.put(make_facts(addresses=statuses))
     talos.put(make_facts(node_ip="10.9.0.5"))
@@ -401,7 +399,7 @@ async def test_an_address_that_another_node_claims_later_is_dialled(flow, talos,
         await flow.publish_node(make_node())
         await flow.file_request(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
         await flow.wait_for_enriched(has_facts)
-        request = service._request_controller._reconcilers["csr-1"]
+        request = service._requests["csr-1"]
         await wait_until(lambda: request.state.next_dial_at == math.inf)
         assert "10.9.0.5" not in talos.looks
         await flow.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
@@ -419,7 +417,7 @@ async def test_a_hanging_dial_delays_neither_other_requests_nor_the_end(flow, ta
         await flow.file_request(
             make_request("csr-0", uid="u0", conditions=(APPROVED,), resource_version="101")
         )
-        await wait_until(lambda: "csr-0" not in service._request_controller._reconcilers)
+        await wait_until(lambda: "csr-0" not in service._requests)
     assert talos.most_at_once["10.9.0.5"] == 1
     assert talos.looking["10.9.0.5"] == 0
 

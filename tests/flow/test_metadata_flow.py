@@ -72,7 +72,7 @@ async def test_the_echo_of_our_own_message_is_not_kept(stream, talos):
             other, make_facts(region="x"), stream_id=stream.stream_id, observed_sequence=10_000
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
-        await wait_until(lambda: service._node_messages.get_stored("web-2") == foreign)
+        await wait_until(lambda: service._nodes["web-2"]._get_stored() == foreign)
 
 
 def measured() -> float:

@@ -93,7 +93,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         timing: Timing,
     ) -> "NodeState":
         """Return the state after a newer observation. Another uid is another Node and starts a new state."""
-        observation, before = make_observation(message, event), self.node
+        observation, before = make_observation(message, event, self.observation), self.node
         if before is None or observation.uid != self.uid:
             stored = self.publication.restarted(timing)
             return create_state(observation, stored, now=timing.now, prefer_ipv6=prefer_ipv6)

@@ -26,13 +26,14 @@ from services.metadata.core.event_equivalence import is_equivalent
 
 NEVER: Final = math.inf
 LONG_AGO: Final = -math.inf
+_MAX_LINKS: Final = 8  # to observations that got no answer before the next one arrived
 INCOMPLETE_FIRST_SECONDS: Final = 1.0
 INCOMPLETE_CAP_SECONDS: Final = 30.0
 
 ObservedT = TypeVar("ObservedT", bound=NodeObserved | NodeGone | CsrObserved | CsrGone)
 EnrichedT = TypeVar("EnrichedT", bound=EnrichedNode | EnrichedCsr)
 
-
+Headers = Mapping[str, str]  # the trace context of a message
 Failures = Mapping[tuple[str, str], int]  # failures since the last success, per fault (kind, step)
 
 
@@ -116,7 +117,8 @@ class Observation(msgspec.Struct, Generic[ObservedT], frozen=True, kw_only=True)
 
     event: ObservedT
     sequence: int  # its sequence in the stream
-    trace_headers: Mapping[str, str] = {}  # its trace context
+    trace_headers: Headers = {}
+    unanswered: tuple[Headers, ...] = ()  # of the observations before it that got no answer
     is_answered: bool = False  # a message was published since it arrived
     is_stale: bool = False  # it is from a lost stream; the present one does not have the object yet
 
@@ -127,6 +129,15 @@ class Observation(msgspec.Struct, Generic[ObservedT], frozen=True, kw_only=True)
         if isinstance(event, NodeGone | CsrGone):
             return event.uid
         return event.node.uid if isinstance(event, NodeObserved) else event.request.uid
+
+    def find_trace(self) -> tuple[Headers | None, tuple[Headers, ...]]:
+        """Return the parent headers of a message about it, and those to link to.
+
+        Once it is answered, a further message only links to it.
+        """
+        if self.is_answered:
+            return None, (self.trace_headers,) if self.trace_headers else ()
+        return self.trace_headers, tuple(each for each in self.unanswered if each != self.trace_headers)
 
     def is_replay(self, message: Message) -> bool:
         """Return whether the message is not newer, as in a replay after a lost connection."""
@@ -145,9 +156,17 @@ class Observation(msgspec.Struct, Generic[ObservedT], frozen=True, kw_only=True)
         return msgspec.structs.replace(self, is_answered=event.observed_sequence >= self.sequence)
 
 
-def make_observation(message: Message, event: ObservedT) -> Observation[ObservedT]:
-    """Return the observation that arrived with this message."""
-    return Observation(event=event, sequence=message.sequence, trace_headers=message.headers)
+def make_observation(
+    message: Message, event: ObservedT, before: Observation[ObservedT] | None = None
+) -> Observation[ObservedT]:
+    """Return the observation that arrived with this message, after the one before it."""
+    unanswered: tuple[Headers, ...] = ()
+    if before is not None and not before.is_answered and before.trace_headers:
+        unanswered = tuple(each for each in before.unanswered if each != before.trace_headers)
+        unanswered = (*unanswered, before.trace_headers)[-_MAX_LINKS:]
+    return Observation(
+        event=event, sequence=message.sequence, trace_headers=message.headers, unanswered=unanswered
+    )
 
 
 class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
 
     def observed(self, message: Message, event: CsrObserved | CsrGone, timing: Timing) -> "RequestState":
         """Return the state after a newer observation. Another uid starts a new state."""
-        observation = make_observation(message, event)
+        observation = make_observation(message, event, self.observation)
         if observation.uid != self.uid:
             return create_state(observation, self.publication.restarted(timing), now=timing.now)
         if self.observation.is_replay(message):

@@ -24,22 +24,22 @@ class ShownAddresses:
 
     # Whether the messages show all that this replica knew of the Node before its last poll.
     is_up_to_date: bool = False
-    _last: tuple[EnrichedNode | None, int] = _NONE_SHOWN  # event and sequence
+    last: tuple[EnrichedNode | None, int] = _NONE_SHOWN  # event and sequence
 
-    def receive(self, event: EnrichedNode | None, sequence: int) -> None:
-        """Store the newest received message; (None, 0) without one."""
-        self._last = max(self._last, (event, sequence), key=lambda each: each[1])
+    def receive(self, event: EnrichedNode, sequence: int) -> None:
+        """Store a received message, unless it is older than the last one, or that one itself."""
+        self.last = max(self.last, (event, sequence), key=lambda each: each[1])
 
     def published(self, event: EnrichedNode, sequence: int) -> None:
         """Store that the stream has this event, with that sequence."""
-        self._last = (event, sequence)
+        self.last = (event, sequence)
         self.is_up_to_date = True
 
     def add_history(self, event: EnrichedNode) -> EnrichedNode:
         """Return the event with its history of addresses."""
         if isinstance(event, EnrichedNodeGone):
             return event
-        history = continue_history(event, *self._last, is_exact=self.is_up_to_date)
+        history = continue_history(event, *self.last, is_exact=self.is_up_to_date)
         return replace(event, address_history=history)
 
 

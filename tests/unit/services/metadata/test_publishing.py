@@ -32,8 +32,8 @@ from services.metadata.cluster_networks_poller import (
 )
 from services.metadata.core import object_state
 from services.metadata.core.event_equivalence import is_news
-from services.metadata.core.object_state import Observation, PollIntervals, Timing
-from services.metadata.enrichment_publisher import EnrichmentPublisher
+from services.metadata.core.object_state import Observation, PollIntervals, Timing, make_observation
+from services.metadata.enrichment_publisher import NODES, EnrichmentPublisher
 from services.metadata.poll_requirements import PollRequirements
 from services.metadata.settings import MetadataSettings
 from tests.builders import (
@@ -62,7 +62,7 @@ FIRST, SECOND, THIRD = ({"traceparent": f"00-{n}-1-01"} for n in "123")
 def a_publisher() -> EnrichmentPublisher[events.EnrichedNode]:
     """A publisher two seconds after NOW, that publishes nothing."""
     parts: Any = SimpleNamespace(now=lambda: NOW + timedelta(seconds=2))
-    return EnrichmentPublisher(parts, Clock(parts, PollIntervals()))
+    return EnrichmentPublisher(NODES, "web-1", parts, bus=parts, clock=Clock(parts, PollIntervals()))
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,22 @@ def a_publisher() -> EnrichmentPublisher[events.EnrichedNode]:
     ],
 )
 def test_an_answer_belongs_to_the_trace_of_its_observation_and_a_later_message_is_linked(observation, trace):
-    assert a_publisher().find_trace(observation) == trace
+    assert observation.find_trace() == trace
+
+
+def after(before: Observation[Any], trace_headers: Mapping[str, str]) -> Observation[Any]:
+    message = make_message(make_node_observed(make_node()), headers=trace_headers)
+    return make_observation(message, before.event, before)
 
 
 def test_an_answer_to_several_observations_is_linked_to_a_limited_number_of_older_ones():
-    publisher = a_publisher()
-    for observation in (newest(FIRST), newest(SECOND), newest(SECOND)):
-        publisher.record_replaced(observation)
-    assert publisher.find_trace(newest(THIRD)) == (THIRD, (FIRST, SECOND))
-    publisher.record_replaced(newest(THIRD, is_answered=True))
-    assert publisher.find_trace(newest(FIRST)) == (FIRST, ())
+    third = after(after(after(newest(FIRST), SECOND), SECOND), THIRD)
+    assert third.find_trace() == (THIRD, (FIRST, SECOND))
+    answered = msgspec.structs.replace(third, is_answered=True)
+    assert after(answered, FIRST).find_trace() == (FIRST, ())
     for n in range(100):
-        publisher.record_replaced(newest({"traceparent": str(n)}))
-    _, links = publisher.find_trace(newest(THIRD))
+        third = after(third, {"traceparent": str(n)})
+    _, links = after(third, THIRD).find_trace()
     assert [link["traceparent"] for link in links] == [str(n) for n in range(92, 100)]
 
 
