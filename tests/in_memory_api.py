@@ -7,9 +7,9 @@ from typing import Any
 
 from libs.common.kube.events import ObjectEvent, event_name
 from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
-from libs.testbed.sim_apiserver.patches import apply_json_patch as apply_operations
-from libs.testbed.sim_apiserver.patches import apply_strategic_merge_patch
 from libs.testbed.sim_apiserver.refusals import Refusal
+from libs.testbed.sim_apiserver.request_bodies import apply_json_patch as apply_operations
+from libs.testbed.sim_apiserver.request_bodies import apply_strategic_merge_patch
 
 
 class PatchFailed(Exception):

@@ -97,14 +97,6 @@ class NatsServer:
             "NATS subjects": sum(stream["state"].get("num_subjects", 0) for stream in streams),
         }
 
-    def pause(self) -> None:
-        """Pause the server: connections stay open, without answers."""
-        self.child.pause()
-
-    def resume(self) -> None:
-        """Resume a paused server."""
-        self.child.resume()
-
     async def _is_ready(self) -> bool:
         writer = None
         try:

@@ -68,7 +68,7 @@ async def kill_leader(site: FaultSite) -> None:
 
 
 async def pause_leader(site: FaultSite) -> None:
-    (await _find_leader(site)).pause()
+    (await _find_leader(site)).child.pause()
 
 
 async def wipe_follower(site: FaultSite) -> None:

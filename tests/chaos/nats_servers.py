@@ -117,12 +117,12 @@ class NatsServers(NamedTuple):
     def pause(self) -> None:
         """Pause all servers: connections stay open, without answers."""
         for server in self.servers:
-            server.pause()
+            server.child.pause()
 
     def resume(self) -> None:
         """Resume paused servers."""
         for server in self.servers:
-            server.resume()
+            server.child.resume()
 
     def fill(self) -> None:
         """Leave no room on any volume: each write of a server fails. Raises VolumeNotFull."""

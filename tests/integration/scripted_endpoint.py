@@ -19,9 +19,9 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
+from libs.talos.protobuf import read_message, require_utf8
 from libs.talos.resources import ResourceRef
 from libs.testbed.loopback_site import stop_listening
-from libs.testbed.sim_machines.protobuf_wire import decode, get_text
 from libs.testbed.talos_pki import TalosPki
 from tests.talos_actors import encode_answer, encode_resource
 
@@ -44,9 +44,9 @@ class Request:
     @property
     def asked(self) -> ResourceRef:
         """Namespace and type have the same field numbers in Get, List and Watch; in List, 3 is no id."""
-        request = decode(self.body[5:])
-        identifier = "" if self.path.endswith("/List") else get_text(request, 3)
-        return ResourceRef("", "", get_text(request, 1), get_text(request, 2), id=identifier)
+        request = read_message(self.body[5:])
+        namespace, kind, name = (require_utf8(request.get(field, b""), "name") for field in (1, 2, 3))
+        return ResourceRef("", "", namespace, kind, id="" if self.path.endswith("/List") else name)
 
     def resource(self, spec: bytes = b"") -> bytes:
         """The resource that was asked for, with that spec."""

@@ -111,11 +111,11 @@ async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
     bus = await connect_bus(tls_ca_file=ca, timing=IMPATIENT)
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     await bus.publish(make_event())
-    nats_server.pause()
+    nats_server.child.pause()
     started = time.monotonic()
     await bus.close()
     assert time.monotonic() - started < 20, "close waits for no close_notify: asyncio grants one 30 s"
-    nats_server.resume()
+    nats_server.child.resume()
 
 
 async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(

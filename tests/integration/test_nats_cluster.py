@@ -93,7 +93,7 @@ async def test_a_killed_or_paused_leader_is_replaced_and_a_wiped_follower_gets_t
     assert all(server.child.is_running for server in cluster.servers)
 
     paused = await wait_for_leader(cluster)
-    paused.pause()
+    paused.child.pause()
     await wait_until_published(metadata, "leader-paused")
     await wait_for_leader(cluster, other_than=paused)
     cluster.resume()

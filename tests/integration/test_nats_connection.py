@@ -18,10 +18,10 @@ async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_t
     nats_server: NatsServer,
 ):
     async with connected(nats_server.port) as connection:
-        nats_server.pause()
+        nats_server.child.pause()
         with pytest.raises(BusError, match="ping"):
             await connection.round_trip(0.2)
-        nats_server.resume()
+        nats_server.child.resume()
         await connection.round_trip(HANG_SECONDS)  # behind the late answer
         assert not connection.closed.done()
 

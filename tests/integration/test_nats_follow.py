@@ -237,10 +237,10 @@ async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_ow
     stream_id = await impatient.provision((NODES,), max_bytes=MAX_BYTES)
     publisher = OrderedPublisher(impatient)
     word = make_event(stream_id=stream_id)
-    nats_server.pause()
+    nats_server.child.pause()
     with pytest.raises(BusError):
         await publisher.publish(word)
-    nats_server.resume()
+    nats_server.child.resume()
 
     async def stored() -> bool:
         return await impatient.get_last(WEB_1) is not None

@@ -41,11 +41,11 @@ async def test_a_connection_that_is_made_after_the_close_is_ended_although_no_ca
     opened: list[None] = []
     hooks = BusHooks(connected=lambda: opened.append(None))
     link = ConnectionSupervisor(access, timing=msgspec.structs.replace(QUICK, connect=30.0), hooks=hooks)
-    nats_server.pause()
+    nats_server.child.pause()
     running = asyncio.create_task(link.run())
     await asyncio.sleep(0)  # it connects, and the server does not greet it
     link.close()
-    nats_server.resume()
+    nats_server.child.resume()
     async with asyncio.timeout(HANG_SECONDS):
         await running
     assert opened == []
@@ -73,7 +73,7 @@ async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_
     worker, recorder = Worker(), Recorder()
     async with worker.consume(nats_bus), run_during(nats_bus.follow("test", f"{FLOW}.>", recorder)):
         await wait_until(lambda: recorder.is_caught_up)
-        nats_server.pause()
+        nats_server.child.pause()
         backlog = [
             nats_bus.publish(make_event(f"web-{n}", uid="u" * 50_000)) for n in range(400)
         ]  # 20 MB: more than any socket buffer
@@ -82,7 +82,7 @@ async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_
         assert all(isinstance(result, BusError) for result in results)
         assert nats_bus.problems() != ()
         assert recorder.disconnects
-        nats_server.resume()
+        nats_server.child.resume()
         await wait_until(lambda: nats_bus.problems() == ())
         await nats_bus.publish(make_event("after"))
         await wait_until(lambda: "after" in worker.list_names())
@@ -98,7 +98,7 @@ async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_s
         bus = await connect_bus(servers=(nats_server.url, other.url))
         first = await bus.provision((NODES,), max_bytes=MAX_BYTES)
         await other.restart()
-        nats_server.pause()
+        nats_server.child.pause()
         backlog = [bus.publish(make_event(f"web-{n}", uid="u" * 50_000)) for n in range(300)]
         await asyncio.gather(*backlog, return_exceptions=True)
 
@@ -111,7 +111,7 @@ async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_s
         await wait_until(moved, "provisioned on the healthy server")
         await bus.publish(make_event("web-1"))
         assert bus.problems() == ()
-        nats_server.resume()
+        nats_server.child.resume()
 
 
 @FROZEN
@@ -121,12 +121,12 @@ async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
     events: list[str] = []
     hooks = BusHooks(connected=lambda: events.append("up"), disconnected=events.append)
     bus = await connect_bus(hooks=hooks)
-    nats_server.pause()
+    nats_server.child.pause()
     await wait_until(lambda: len(events) == 2)
     assert "no answer to a ping" in events[1]
     # the next try may have failed by now, in words of its own
     assert any("retrying" in problem for problem in bus.problems())
-    nats_server.resume()
+    nats_server.child.resume()
     await wait_until(lambda: len(events) == 3)
     assert events[2] == "up"
 
@@ -146,7 +146,7 @@ async def test_close_ends_within_seconds_and_leaves_no_task_whatever_the_server_
         if trouble == "killed":
             await nats_server.kill()
         elif trouble == "frozen":
-            nats_server.pause()
+            nats_server.child.pause()
         for task in (consuming, following):
             task.cancel()
         async with asyncio.timeout(60):
@@ -156,7 +156,7 @@ async def test_close_ends_within_seconds_and_leaves_no_task_whatever_the_server_
         assert asyncio.all_tasks() - before == set()
         if trouble == "killed":
             await nats_server.restart()
-    nats_server.resume()
+    nats_server.child.resume()
 
 
 async def test_handlers_that_do_not_finish_in_time_are_ended_and_their_messages_handed_back(

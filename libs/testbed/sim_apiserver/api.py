@@ -15,8 +15,7 @@ from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, pa
 from libs.testbed.sim_apiserver.authorization import Identity, admit_approval, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, sign_request
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, render_table
-from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
-from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
+from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, NODES, make_namespace, remove_not_ready_taint
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.refusals import (
     already_exists,

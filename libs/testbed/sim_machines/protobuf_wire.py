@@ -1,4 +1,4 @@
-"""The proto3 encoding as COSI and Talos use it, without generated code."""
+"""Encodes proto3 messages as COSI and Talos do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 Scalar = int | str | bytes
 Field = Scalar | Mapping[int, "Field"] | Sequence["Field"]
-Fields = dict[int, list[int | bytes]]  # field number -> its values in order
 
 _VARINT, _LENGTH = 0, 2
 
@@ -46,52 +45,3 @@ def _encode_varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def decode(data: bytes) -> Fields:
-    """Decode the fields of a message of numbers and bytes. Raises ValueError for other fields."""
-    fields: Fields = {}
-    position = 0
-    while position < len(data):
-        tag, position = _read_varint(data, position)
-        kind = tag & 7
-        value: int | bytes
-        if kind == _VARINT:
-            value, position = _read_varint(data, position)
-        elif kind == _LENGTH:
-            length, position = _read_varint(data, position)
-            value, position = data[position : position + length], position + length
-        else:
-            raise ValueError(f"wire type {kind}")
-        fields.setdefault(tag >> 3, []).append(value)
-    return fields
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-
-
-def get_number(fields: Fields, field: int) -> int:
-    """Return the last value of a varint field, 0 without one."""
-    value = fields.get(field, [0])[-1]
-    assert isinstance(value, int)
-    return value
-
-
-def get_message(fields: Fields, field: int) -> bytes:
-    """Return the last value of a bytes field, empty without one."""
-    value = fields.get(field, [b""])[-1]
-    assert isinstance(value, bytes)
-    return value
-
-
-def get_text(fields: Fields, field: int) -> str:
-    """Return the last value of a text field, empty without one."""
-    return get_message(fields, field).decode()

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import msgspec
 
-from libs.testbed.sim_machines.protobuf_wire import Fields, decode, get_message, get_number, get_text
+from libs.talos.protobuf import Fields, read_message, require_utf8
 
 _APID_PORT = 50000
 
@@ -77,27 +77,27 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
 def parse_get(request: bytes) -> ResourceSelection:
     """Parse a GetRequest."""
-    fields = decode(request)
-    return ResourceSelection(get_text(fields, 1), get_text(fields, 2), get_text(fields, 3))
+    fields = read_message(request)
+    return ResourceSelection(_text(fields, 1), _text(fields, 2), _text(fields, 3))
 
 
 def parse_list(request: bytes) -> ResourceSelection:
     """Parse a ListRequest. Raises CallRejected."""
-    fields = decode(request)
-    options = decode(get_message(fields, 3))
+    fields = read_message(request)
+    options = read_message(fields.get(3, b""))
     _reject_options(options, 2)
-    return ResourceSelection(get_text(fields, 1), get_text(fields, 2), None, _id_pattern(options, 2))
+    return ResourceSelection(_text(fields, 1), _text(fields, 2), None, _id_pattern(options, 2))
 
 
 def parse_watch(request: bytes) -> WatchRequest:
     """Parse a WatchRequest. Raises CallRejected."""
-    fields = decode(request)
-    options = decode(get_message(fields, 4))
+    fields = read_message(request)
+    options = read_message(fields.get(4, b""))
     _reject_options(options, 1, 4)
-    name = get_text(fields, 3) if 3 in fields else None
+    name = _text(fields, 3) if 3 in fields else None
     pattern = "" if name is not None else _id_pattern(options, 4)
-    selection = ResourceSelection(get_text(fields, 1), get_text(fields, 2), name, pattern)
-    return WatchRequest(selection, bool(get_number(options, 1)))
+    selection = ResourceSelection(_text(fields, 1), _text(fields, 2), name, pattern)
+    return WatchRequest(selection, bool(options.get(1)))
 
 
 def _reject_options(options: Fields, *simulated: int) -> None:
@@ -107,4 +107,8 @@ def _reject_options(options: Fields, *simulated: int) -> None:
 
 
 def _id_pattern(options: Fields, field: int) -> str:
-    return get_text(decode(get_message(options, field)), 1)
+    return _text(read_message(options.get(field, b"")), 1)
+
+
+def _text(fields: Fields, field: int) -> str:
+    return require_utf8(fields.get(field, b""), f"field {field}")

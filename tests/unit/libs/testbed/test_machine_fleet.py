@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.testbed.sim_machines.protobuf_wire import decode, encode, get_message
+from libs.talos.protobuf import read_message
+from libs.testbed.sim_machines.protobuf_wire import encode
 from libs.testbed.sim_machines.requests import (
     CallRejected,
     ResourceSelection,
@@ -74,5 +75,5 @@ def test_unsupported_options_of_a_watch_are_rejected_and_never_ignored(field: in
     assert refused.value.code is StatusCode.UNIMPLEMENTED
 
 
-def _spec(resource: bytes) -> bytes:
-    return get_message(decode(get_message(decode(resource), 2)), 1)
+def _spec(resource: bytes) -> object:
+    return read_message(read_message(resource)[2]).get(1, b"")
