@@ -80,7 +80,7 @@ test: testbed lint ## lint, types, walls, all tests but those of test-browser, -
 test-all: testbed ## test and test-browser, -deploy, -observe, -real-openstack, -real-talos at once, as CI runs them
 	@$(BIN)/python -m libs.testbed.control_plane.build --talos-front >/dev/null
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null
-	@$(BIN)/python -m libs.testbed.browser
+	@$(BIN)/python -m tests.console.browser.chromium
 	@$(BIN)/python -m libs.testbed.clouds.openstack_services.installation >/dev/null
 	@$(MAKE) --no-print-directory test LEFT_OUT=
 

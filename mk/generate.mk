@@ -56,6 +56,6 @@ console-types: env ## write the TypeScript types of what the console sends to it
 
 .PHONY: console-screenshots
 console-screenshots: env ## take the screenshots of the live console in docs/images again (ARGS="--help")
-	@$(BIN)/python -m libs.testbed.browser
+	@$(BIN)/python -m tests.console.browser.chromium
 	@$(BIN)/python -m tests.console.browser.screenshots $(ARGS)
 

@@ -7,11 +7,11 @@ test-deploy: testbed ## the chart: lint, schemas of every Kubernetes, rights, a 
 
 .PHONY: test-browser
 test-browser: testbed ## the page of the live console in a real Chromium, which is Debian's or CHROMIUM=/path
-	@$(BIN)/python -m libs.testbed.browser
+	@$(BIN)/python -m tests.console.browser.chromium
 	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/console/browser $(ARGS)
 
 .PHONY: test-observe
-test-observe: testbed ## alerts and dashboards by a real Prometheus, which is Debian's or PROMETHEUS=/path
+test-observe: testbed ## alerts and dashboards by a real Prometheus, which is Debian's or on PATH
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null
 	@$(BIN)/python -m libs.testbed.control_plane.build >/dev/null
 	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/observe $(ARGS)

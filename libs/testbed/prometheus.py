@@ -1,4 +1,4 @@
-"""A real Prometheus with given targets, and promtool: from Debian, unless the user names others."""
+"""A real Prometheus with given targets, and promtool: from PATH, or else from Debian."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ from libs.testbed.ports import allocate_port
 _ANSWER: Final = aiohttp.ClientTimeout(total=HANG_SECONDS)
 _TOOLS: Final = ("apt-get", "dpkg-deb")
 
-_FIX: Final = (
-    "install Debian's package prometheus, or put prometheus and promtool on PATH, "
-    "or name them: PROMETHEUS=/path/to/prometheus PROMTOOL=/path/to/promtool"
-)
+_FIX: Final = "install Debian's package prometheus, or put prometheus and promtool on PATH"
 
 
 class PrometheusUnavailable(RuntimeError):
@@ -63,15 +60,8 @@ class Alert(NamedTuple):
     state: str  # pending or firing
 
 
-def find_or_fetch(environment: Mapping[str, str] = os.environ) -> PrometheusPrograms:
-    """Return the programs from the environment, from PATH, or from Debian's package.
-
-    Raises PrometheusUnavailable.
-    """
-    path = environment.get("PATH")
-    named = environment.get("PROMETHEUS"), environment.get("PROMTOOL")
-    if any(named):
-        return _find_programs(*named, path)
+def find_or_fetch(path: str | None = None) -> PrometheusPrograms:
+    """Return the programs from `path` (None: PATH) or Debian's package. Raises PrometheusUnavailable."""
     found = shutil.which("prometheus", path=path), shutil.which("promtool", path=path)
     if found[0] and found[1]:
         return PrometheusPrograms(Path(found[0]), Path(found[1]))
@@ -185,21 +175,6 @@ def _build_flags(port: int) -> list[str]:
         "--enable-feature=exemplar-storage",
         "--log.level=warn",
     ]
-
-
-def _find_programs(prometheus: str | None, promtool: str | None, path: str | None) -> PrometheusPrograms:
-    """Return both programs; one that is not named is searched for beside the other, then on PATH."""
-    found = []
-    for name, own, other in (("prometheus", prometheus, promtool), ("promtool", promtool, prometheus)):
-        beside = Path(other).parent / name if other else None
-        word = own or (str(beside) if beside and beside.exists() else name)
-        program = shutil.which(word, path=path)
-        if program is None:
-            raise PrometheusUnavailable(
-                f"{name.upper()}: {word} is not an executable program. The fix: {_FIX}"
-            )
-        found.append(Path(program).resolve())
-    return PrometheusPrograms(*found)
 
 
 def _unpack_package(path: str | None) -> Path:

@@ -1,7 +1,7 @@
 """Starts a process of the services: a new Python or a fork, patched if a harness asks for it.
 
-`python -m libs.testbed.service_start MODULE ARGUMENT...` is such a process. A harness changes the behaviour of
-a service in it by the functions that PATCHES names: the services themselves contain no switch.
+`python -m libs.testbed.service_start MODULE ARGUMENT...` is such a process. A harness changes the behaviour
+of a service in it by the functions that PATCHES names: the services themselves contain no switch.
 """
 
 import contextlib

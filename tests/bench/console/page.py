@@ -15,7 +15,6 @@ import aiohttp
 import click
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.testbed.browser import Browser, Page
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
@@ -24,6 +23,7 @@ from libs.testbed.service_processes import measure_process_usage
 from libs.testbed.service_start import start_service
 from tests.bench.results import read_host
 from tests.bus_actors import run_during, wait_until
+from tests.console.browser.chromium import Browser, Page
 from tests.console.console_actors import ConsoleClient
 from tests.console.console_fleet import ConsoleFleet
 

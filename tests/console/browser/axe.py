@@ -3,7 +3,7 @@
 from importlib.resources import files
 from typing import Any, Final
 
-from libs.testbed.browser import Page
+from tests.console.browser.chromium import Page
 
 # This version of axe ends the rule of contrast at a colour in oklab(), which a canvas converts.
 _CONVERT_COLOURS: Final = """

@@ -12,10 +12,10 @@ from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message
 from libs.common.contract.services import DURABLES, LABELER
-from libs.testbed.browser import Browser, Page
 from tests.builders import make_cluster_networks
 from tests.bus_actors import run_during
 from tests.clocks import ManualClock
+from tests.console.browser.chromium import Browser, Page
 from tests.console.console_actors import ConsoleClient, run_console
 from tests.console.console_fleet import ConsoleFleet
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import pytest
 
 from libs.common.contract.services import CONSOLE, DEFAULT_SERVICES
-from libs.testbed.browser import Browser, Page
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_facts import make_mixed_fleet
@@ -16,6 +15,7 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.console.browser.chromium import Browser, Page
 from tests.console.browser.test_console_page import READ_TABLE
 
 pytestmark = pytest.mark.real_servers

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from libs.testbed.browser import Browser, Page
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.console.login.sessions import CHECK_SECONDS, UNCHECKED_SECONDS
 from tests.console.browser.axe import find_serious_violations
+from tests.console.browser.chromium import Browser, Page
 from tests.console.console_logins import ExposedConsole, Viewer, open_viewer, run_exposed_console
 
 pytestmark = pytest.mark.real_servers

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.testbed.browser import Browser, Page
 from tests.bus_actors import run_during, wait_until
 from tests.console.browser.axe import find_serious_violations
+from tests.console.browser.chromium import Browser, Page
 from tests.console.console_actors import ConsoleClient, run_console
 from tests.console.console_fleet import HOSTILE, ConsoleFleet
 
