@@ -12,15 +12,14 @@ from cli.cluster.kube_events import KubeEvent
 from cli.cluster.kube_reader import get_bytes, get_or_unavailable, list_all, own_connections
 from cli.cluster.pod_commands import run_inside
 from cli.cluster.pods import Pod
-from cli.cluster.unavailable import RemoteClock, Unavailable, list_known
+from cli.cluster.unavailable import NOT_QUERIED, RemoteClock, Unavailable, list_known
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot, UnreadyPods
-from cli.inside.talos_credential import REPORT_DECODER, TalosCredentialReport
+from cli.inside.talos_credential import REPORT_DECODER
 from libs.common.contract.ip_addresses import list_node_ips
 from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import namespaced_resource
-from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE
 from services.lifecycle.core.evidence import is_ready
 
 _REQUEST_SECONDS: Final = 5.0  # for a kubelet, which may hang
@@ -99,35 +98,30 @@ async def _query_server_tls_bootstrap(kube: KubeApi, name: str) -> bool:
 
 
 async def probe_credential_in_pod(kube: KubeApi, seen: InstallationSnapshot) -> CredentialProbe | Unavailable:
-    """Probe the Talos credential in a pod of metadata, or in this process if it runs in a pod."""
+    """Probe the Talos credential in a pod of metadata."""
     process = seen.installation.find_process("metadata")
     if process is None or not seen.installation.talos_account:
-        return Unavailable(reason="not queried")
+        return NOT_QUERIED
+    if isinstance(seen.pods, Unavailable):
+        return seen.pods
     addresses = _list_addresses(list_known(seen.nodes))[:_MAX_MACHINES]
     endpoints = process.container.last_flag_value("talos-endpoints")
+    # ready or not: an invalid credential makes it unready
+    own = [pod for pod in seen.pods if pod.name.startswith(f"{process.workload.name}-")]
+    running = sorted((pod for pod in own if pod.status.phase == "Running"), key=lambda p: not p.is_ready)
+    if not running:
+        return Unavailable(reason="no pod of metadata is running")
+    arguments = ["talos", *(word for address in addresses for word in ("--node-ip", address))]
     asked = datetime.now(UTC)
-    if SERVICE_ACCOUNT_FILE.exists():
-        from cli.inside.talos_probe import probe_credential  # noqa: PLC0415 - loaded only if needed
-
-        found: TalosCredentialReport | Unavailable = await probe_credential(addresses, endpoints)
-    elif isinstance(seen.pods, Unavailable):
-        return seen.pods
-    else:
-        # ready or not: an invalid credential makes it unready
-        own = [pod for pod in seen.pods if pod.name.startswith(f"{process.workload.name}-")]
-        running = sorted((pod for pod in own if pod.status.phase == "Running"), key=lambda p: not p.is_ready)
-        if not running:
-            return Unavailable(reason="no pod of metadata is running")
-        arguments = ["talos", *(word for address in addresses for word in ("--node-ip", address))]
-        found = await run_inside(
-            kube,
-            seen.installation.namespace,
-            running[0].name,
-            process.container.name,
-            (*arguments, "--endpoints", endpoints) if endpoints else tuple(arguments),
-            decoder=REPORT_DECODER,
-            timeout_seconds=_PROBE_SECONDS,
-        )
+    found = await run_inside(
+        kube,
+        seen.installation.namespace,
+        running[0].name,
+        process.container.name,
+        (*arguments, "--endpoints", endpoints) if endpoints else tuple(arguments),
+        decoder=REPORT_DECODER,
+        timeout_seconds=_PROBE_SECONDS,
+    )
     if isinstance(found, Unavailable):
         return found
     answered = datetime.now(UTC)

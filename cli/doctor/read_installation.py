@@ -26,16 +26,16 @@ from cli.cluster.read_cluster import PARTS, list_pods, list_workloads, read_clus
 from cli.cluster.snapshot import ConfigFile
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.command_exit import CommandError
-from cli.doctor.access_reviews import review_access
 from cli.doctor.kubelet_queries import (
     probe_credential_in_pod,
     query_serving_certificates,
     read_unready_pods,
 )
-from cli.doctor.required_permissions import get_role_paths, list_access_reviews
+from cli.doctor.required_permissions import AccessReview, get_role_paths, list_access_reviews
 from cli.doctor.snapshot import AccessReviews, InstallationSnapshot, TalosObjects
 from cli.inside.flow_client import query_flow
 from libs.common.contract.kube_service import KubeService
+from libs.common.kube.access_reviews import UserInfo, review_access
 from libs.common.kube.api import SERVICES, KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.objects import ConfigMap
@@ -44,6 +44,7 @@ SYSTEM: Final = "kube-system"
 UPSTREAM_LEASES: Final = ("cloud-controller-manager", "cloud-controller-manager-migration")
 _CONNECTIONS: Final = 8
 _TALOS: Final = "/apis/talos.dev/v1alpha1"
+_REVIEW: Final = "create subjectaccessreviews.authorization.k8s.io"
 
 _Reader = Callable[[KubeApi, InstallationSnapshot], Awaitable[Any]]
 
@@ -142,20 +143,29 @@ async def _read_config_map(
     return found.data.get(key, AbsentObject()) if isinstance(found, ConfigMap) else found
 
 
-async def _review_access(kube: KubeApi, seen: InstallationSnapshot) -> AccessReviews | Unavailable:
-    here = seen.installation
+async def _review_accounts(kube: KubeApi, seen: InstallationSnapshot) -> AccessReviews | Unavailable:
+    here, reviews = seen.installation, list_access_reviews(seen.installation)
     reviewed = await get_or_unavailable(
-        review_access(kube, here.namespace, list_access_reviews(here)),
-        "create selfsubjectaccessreviews.authorization.k8s.io",
+        asyncio.gather(*(_review_account(kube, here.namespace, each) for each in reviews)), _REVIEW
     )
     if isinstance(reviewed, Unavailable):
         return reviewed
     paths = sorted({path for one in reviewed if one.is_missing for path in get_role_paths(here, one)})
     existing = await asyncio.gather(*(_exists(kube, path) for path in paths))
     return AccessReviews(
-        results=reviewed,
+        results=tuple(reviewed),
         existing={path: there for path, there in zip(paths, existing, strict=True) if there is not None},
     )
+
+
+async def _review_account(kube: KubeApi, namespace: str, asked: AccessReview) -> AccessReview:
+    """Return the review with its answer, for a ServiceAccount of that namespace. Raises KubeError."""
+    account, groups = "system:serviceaccount", "system:serviceaccounts"
+    user = UserInfo(
+        username=f"{account}:{namespace}:{asked.service_account}",
+        groups=(groups, f"{groups}:{namespace}", "system:authenticated"),
+    )
+    return msgspec.structs.replace(asked, is_allowed=await review_access(kube, user, asked.attributes))
 
 
 async def _exists(kube: KubeApi, path: str) -> bool | None:
@@ -208,7 +218,7 @@ READERS: Final[Mapping[str, _Reader]] = {
     "upstream_leases": _read_upstream_leases,
     "serving": query_serving_certificates,
     "config": _read_config,
-    "reviews": _review_access,
+    "reviews": _review_accounts,
     "talos_objects": _read_talos_objects,
     "talos": probe_credential_in_pod,
     "clock": lambda kube, seen: read_clock(kube),

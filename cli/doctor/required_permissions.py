@@ -25,7 +25,6 @@ class AccessReview(msgspec.Struct, frozen=True):
     namespace: str = ""  # "" = cluster-wide
     is_required: bool = True
     is_allowed: bool = False
-    error: str = ""  # why there is no answer
 
     def __str__(self) -> str:
         what = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -43,7 +42,7 @@ class AccessReview(msgspec.Struct, frozen=True):
     @property
     def is_missing(self) -> bool:
         """Whether the ServiceAccount lacks a required permission."""
-        return self.is_required and not self.is_allowed and not self.error
+        return self.is_required and not self.is_allowed
 
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

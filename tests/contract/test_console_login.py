@@ -56,9 +56,8 @@ async def test_the_rights_of_a_reviewed_user_follow_its_bindings(api: KubeApi, v
     assert user is not None
 
     async def may(verb: str, group: str, resource: str) -> bool:
-        return await review_access(
-            api, user, verb=verb, group=group, resource=resource, deadline_seconds=SECONDS
-        )
+        attributes = {"verb": verb, "group": group, "resource": resource}
+        return await review_access(api, user, attributes, deadline_seconds=SECONDS)
 
     async def may_list() -> bool:
         return await may("list", "certificates.k8s.io", "certificatesigningrequests")

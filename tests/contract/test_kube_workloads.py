@@ -3,23 +3,17 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from cli.cluster.kube_reader import get_object
 from cli.cluster.pod_commands import build_label_selector
 from cli.cluster.pods import Pod
 from cli.cluster.read_cluster import list_pods, list_workloads
-from cli.doctor.access_reviews import review_access
-from cli.doctor.required_permissions import AccessReview
 from libs.common.contract.node import ApiObject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.pod_exec import exec_in_pod
-from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet
-from tests.bus_actors import wait_until
 
 NAMESPACE = "kube-system"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -48,9 +42,6 @@ POD = {
     "metadata": {"name": "described-0", "labels": LABELS},
     "spec": {**SPEC, "nodeName": "somewhere", "automountServiceAccountToken": False},
 }
-REVIEW = AccessReview(
-    service="web", service_account="described", verb="get", group="", resource="pods/log", namespace=NAMESPACE
-)
 
 
 async def send(admin: KubeletFleet, method: str, path: str, body: Any, **options: str) -> Any:
@@ -160,45 +151,6 @@ async def test_an_account_of_talos_and_a_service_are_kept_as_written(admin: Kube
     finally:
         await admin.request("DELETE", f"{ACCOUNTS}/described")
         await admin.request("DELETE", f"{services}/described")
-
-
-async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin: KubeletFleet, api: KubeApi):
-    [before] = await review_access(api, NAMESPACE, [REVIEW])
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "described"}}
-    rules = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
-    user = f"system:serviceaccount:{NAMESPACE}:described"
-    binding = {
-        **role,
-        "kind": "RoleBinding",
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "described"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    }
-    await send(admin, "POST", f"{ROLES}/roles", {**role, "rules": rules})
-    await send(admin, "POST", f"{ROLES}/rolebindings", binding)
-
-    async def is_allowed() -> bool:  # the real authorizer lags behind
-        [after] = await review_access(api, NAMESPACE, [REVIEW])
-        return after.is_allowed
-
-    try:
-        await wait_until(is_allowed, "the authorizer applies the binding")
-    finally:
-        for plural in ("roles", "rolebindings"):
-            await admin.request("DELETE", f"{ROLES}/{plural}/described")
-    assert not before.is_allowed
-
-
-@pytest.mark.real_only
-async def test_a_service_account_that_may_not_review_others_reviews_itself(api_server: ControlPlane):
-    user = f"system:serviceaccount:{NAMESPACE}:{REVIEW.service_account}"
-    other = msgspec.structs.replace(REVIEW, service_account="another")
-    own = KubeApi(load_kube_config(api_server.kubeconfig(user), {}), user_agent="talos-ccm/test")
-    try:
-        mine, theirs = await review_access(own, NAMESPACE, [REVIEW, other])
-    finally:
-        await own.close()
-    assert (mine.is_allowed, mine.error) == (False, "")
-    assert "create subjectaccessreviews" in theirs.error
 
 
 @pytest.mark.real_only

@@ -39,15 +39,9 @@ class _AccessReview(msgspec.Struct, frozen=True):
     status: _AccessStatus
 
 
-async def create_review(
-    kube: KubeApi,
-    path: str,
-    document: dict[str, Any],
-    kind: type[T],
-    *,
-    deadline_seconds: float | None = None,
+async def _create_review(
+    kube: KubeApi, path: str, document: dict[str, Any], kind: type[T], deadline_seconds: float | None
 ) -> T:
-    """Create a review, which the API server answers and does not store. Raises KubeError."""
     resource = path.rpartition("/")[2]
     body = msgspec.json.encode(document)
     request = Request(verb="create", resource=resource, method="POST", path=path, body=body)
@@ -58,22 +52,21 @@ async def review_token(kube: KubeApi, token: str, *, deadline_seconds: float) ->
     """Return whose this token for the API server is, None if it is not valid. Raises KubeError."""
     api = "authentication.k8s.io/v1"
     document = {"apiVersion": api, "kind": "TokenReview", "spec": {"token": token}}
-    answer = await create_review(
-        kube, f"/apis/{api}/tokenreviews", document, _TokenReview, deadline_seconds=deadline_seconds
-    )
+    path = f"/apis/{api}/tokenreviews"
+    answer = await _create_review(kube, path, document, _TokenReview, deadline_seconds)
     user = answer.status.user
     return user if answer.status.authenticated and user.username else None
 
 
 async def review_access(
-    kube: KubeApi, user: UserInfo, *, verb: str, group: str, resource: str, deadline_seconds: float
+    kube: KubeApi, user: UserInfo, attributes: Mapping[str, str], *, deadline_seconds: float | None = None
 ) -> bool:
-    """Return whether the user may do this with all objects of a cluster-wide kind. Raises KubeError."""
+    """Return whether the user may do this; `attributes` are resourceAttributes. Raises KubeError."""
     api = "authorization.k8s.io/v1"
     of_user = {"user": user.username, "groups": user.groups, "uid": user.uid, "extra": user.extra}
-    spec = {**of_user, "resourceAttributes": {"verb": verb, "group": group, "resource": resource}}
+    spec = {**of_user, "resourceAttributes": attributes}
     document = {"apiVersion": api, "kind": "SubjectAccessReview", "spec": spec}
-    answer = await create_review(
-        kube, f"/apis/{api}/subjectaccessreviews", document, _AccessReview, deadline_seconds=deadline_seconds
+    answer = await _create_review(
+        kube, f"/apis/{api}/subjectaccessreviews", document, _AccessReview, deadline_seconds
     )
     return answer.status.allowed and not answer.status.denied

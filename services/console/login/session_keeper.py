@@ -107,13 +107,7 @@ class SessionKeeper:
         if user is None:
             return "", "The API server does not accept this token: it is wrong, or it has expired."
         for group, resource in self._kinds:
-            if not await review_access(
-                self._kube,
-                user,
-                verb="list",
-                group=group,
-                resource=resource,
-                deadline_seconds=_REVIEW_SECONDS,
-            ):
+            attributes = {"verb": "list", "group": group, "resource": resource}
+            if not await review_access(self._kube, user, attributes, deadline_seconds=_REVIEW_SECONDS):
                 return user.username, f"{user.username} may not list {resource}."
         return user.username, ""

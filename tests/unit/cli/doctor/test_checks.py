@@ -134,7 +134,6 @@ def reviewed(
     *,
     refused: tuple[str, str] = ("", ""),
     allowed: tuple[str, str] = ("", ""),
-    error: str = "",
     **there: bool,
 ) -> AccessReviews:
     """Return the reviews; `refused` and `allowed` are a service and a resource with another answer."""
@@ -146,7 +145,6 @@ def reviewed(
                 q,
                 is_allowed=(q.is_required and (q.service, q.resource) != refused)
                 or (q.service, q.resource) == allowed,
-                error=error,
             )
             for q in found
         ),
@@ -240,7 +238,6 @@ def rights_cases() -> Iterator[Case]:
     excess = reviewed(allowed=("metadata", "serviceaccounts/token"))
     words = (f"{PREFIX}-metadata may create serviceaccounts/token in kube-system",)
     yield "rights", "wrong", {"reviews": excess}, words
-    yield "rights", "unknown", {"reviews": reviewed(error="403")}, ("subjectaccessreviews",)
     yield "rights", "unknown", {"reviews": NOT_ALLOWED}, ()
 
 
