@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from cli.cluster.query import ClusterQuery, MachineQuery
 from cli.command_exit import CommandError
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
@@ -23,16 +24,16 @@ class AccessError(CommandError):
 
 
 @asynccontextmanager
-async def open_kube_client(kubeconfig: Path | None, context: str, *, command: str) -> AsyncIterator[KubeApi]:
+async def open_kube_client(query: ClusterQuery, *, command: str) -> AsyncIterator[KubeApi]:
     """Open a client for this kubeconfig, or for kubectl's default. Raises AccessError.
 
     `command` names the caller in the API server's audit log.
     """
-    usual = find_home() / ".kube" / "config"
+    kubeconfig, usual = query.kubeconfig, find_home() / ".kube" / "config"
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and usual.exists():
         kubeconfig = usual  # as kubectl does; services use their pod's credentials instead
     try:
-        config = load_kube_config(kubeconfig, os.environ, context=context)
+        config = load_kube_config(kubeconfig, os.environ, context=query.context)
         kube = KubeApi(config, user_agent=f"talos-ccm-{command}", connections=1)
     except KubeConfigError as error:
         raise AccessError(f"cannot access the Kubernetes API: {error}") from error
@@ -42,11 +43,13 @@ async def open_kube_client(kubeconfig: Path | None, context: str, *, command: st
         await kube.close()
 
 
-def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
-    """Open a client for this talosconfig, or for talosctl's default; does not dial yet.
+@asynccontextmanager
+async def open_talos_client(query: MachineQuery, *, with_stage: bool = False) -> AsyncIterator[TalosApi]:
+    """Open a client for this talosconfig, or for talosctl's default. Raises AccessError.
 
-    Raises AccessError. `with_stage`: each query also reads the machine stage.
+    `with_stage`: each query also reads the machine stage.
     """
+    talosconfig, endpoints = query.talosconfig, query.talos_endpoints
     paths = (talosconfig,) if talosconfig else list_candidate_files(os.environ, find_home())
     store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
     try:
@@ -55,7 +58,11 @@ def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: b
         raise AccessError(f"cannot access the Talos API: {error}; {TALOSCONFIG_HINT}") from error
     if problem:
         raise AccessError(f"cannot access the Talos API: {store.problem}; {TALOSCONFIG_HINT}")
-    return TalosApi(store, clock=utc_now, with_stage=with_stage)
+    talos = TalosApi(store, clock=utc_now, with_stage=with_stage)
+    try:
+        yield talos
+    finally:
+        await talos.close()
 
 
 def find_home() -> Path:

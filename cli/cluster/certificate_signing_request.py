@@ -1,8 +1,8 @@
 """A CertificateSigningRequest of Kubernetes, including the times that csr does not need. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from libs.common.contract.signing_request import (
     SigningRequest,
@@ -11,6 +11,8 @@ from libs.common.contract.signing_request import (
     trim_signing_request,
 )
 
+RequestPhase = Literal["pending", "approved", "denied", "failed"]
+_PHASES: Final[Mapping[str, RequestPhase]] = {"Denied": "denied", "Failed": "failed", "Approved": "approved"}
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -44,6 +46,14 @@ class CertificateSigningRequest(SigningRequest, frozen=True, kw_only=True):
     def find_condition(self, kind: str) -> CsrCondition | None:
         """Return the condition of this type; None if it is absent."""
         return next((one for one in self.status.conditions if one.type == kind), None)
+
+    @property
+    def phase(self) -> tuple[RequestPhase, CsrCondition | None]:
+        """Return what has been decided, and the condition that says so."""
+        for kind, phase in _PHASES.items():
+            if condition := self.find_condition(kind):
+                return phase, condition
+        return "approved" if self.is_issued else "pending", None
 
     @property
     def signing_request(self) -> SigningRequest:

@@ -24,6 +24,20 @@ class ClusterQuery(msgspec.Struct, frozen=True, kw_only=True):
     nats_ca_file: Path | None = None
 
 
+class MachineQuery(ClusterQuery, frozen=True, kw_only=True):
+    """The installation, and how the command reaches its machines; "" = not given."""
+
+    talosconfig: Path | None = None
+    talos_endpoints: str = ""
+
+
+class ObjectQuery(MachineQuery, frozen=True, kw_only=True):
+    """The object to explain."""
+
+    name: str
+    without_talos: bool = False
+
+
 def resolve_nats_access(query: ClusterQuery, environment: Mapping[str, str]) -> NatsAccess | None:
     """Return address and credentials of NATS, as configured in the watcher's pod; None without an address."""
     servers = query.nats_servers or parse_list(environment.get("NATS_URL", ""))

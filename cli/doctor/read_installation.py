@@ -55,7 +55,7 @@ async def read_installation(query: ClusterQuery, parts: Collection[str]) -> Inst
     Raises CommandError, KubeError.
     """
     async with (
-        open_kube_client(query.kubeconfig, query.context, command="doctor") as one,
+        open_kube_client(query, command="doctor") as one,
         own_connections(one, _CONNECTIONS) as kube,
     ):
         return await _read_parts(kube, query, parts)

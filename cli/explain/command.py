@@ -162,9 +162,10 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command(_PROGRESS):
         from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.query import ObjectQuery  # noqa: PLC0415
         from cli.cluster.running_settings import find_container, read_service_settings  # noqa: PLC0415
         from cli.explain.node import output as view  # noqa: PLC0415
-        from cli.explain.node.from_cluster import NodeQuery, gather_node_evidence  # noqa: PLC0415
+        from cli.explain.node.from_cluster import gather_node_evidence  # noqa: PLC0415
         from cli.explain.node.node_explanation import explain_node_evidence  # noqa: PLC0415
         from cli.lines import print_result  # noqa: PLC0415
         from cli.render.compiled_config import read_config  # noqa: PLC0415
@@ -173,7 +174,7 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
 
         file = read_config(cloud_config) if cloud_config else None
         flags = access_options.pop_flags(source, LifecycleSettings)
-        evidence = run_gathering(gather_node_evidence(NodeQuery(**source), file))
+        evidence = run_gathering(gather_node_evidence(ObjectQuery(**source), file))
         running = find_container(evidence.snapshot.pods, LIFECYCLE)
         policy = read_service_settings(LifecycleSettings, flags, running).deletion_policy
         explanation = explain_node_evidence(evidence, policy)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from cli.cluster.access import open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.machine_query import query_machine
-from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
@@ -25,17 +24,13 @@ async def gather_from_cluster(
     that the rules need.
     """
     names = cluster.from_cluster
-    async with open_kube_client(cluster.kubeconfig, cluster.context, command="render") as kube:
-        machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
-        try:
-            snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
-            nodes = [trim_node(node) for node in require(snapshot.nodes)]
-            selected = [node for node in nodes if cluster.all_nodes or node.name in names]
-            answers = await asyncio.gather(
-                *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in selected)
-            )
-        finally:
-            await machines.close()
+    async with open_kube_client(cluster, command="render") as kube, open_talos_client(cluster) as machines:
+        snapshot = await read_cluster(kube, cluster, "nodes")
+        nodes = [trim_node(node) for node in require(snapshot.nodes)]
+        selected = [node for node in nodes if cluster.all_nodes or node.name in names]
+        answers = await asyncio.gather(
+            *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in selected)
+        )
     there = {node.name for node in selected}
     unknown = (SkippedNode(name=name, reason="Node not found") for name in names if name not in there)
     return GatheredNodes(

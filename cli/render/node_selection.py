@@ -7,12 +7,13 @@ from typing import Final
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.query import MachineQuery
 from cli.command_exit import CommandError
 from cli.render.facts_file import FactsError, load_samples, parse_facts
 from libs.common.cloud_config.fact_fields import TalosResource
 
 
-class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
+class NodeSelection(MachineQuery, frozen=True, kw_only=True):
     """Which nodes `render` shows: samples, facts files or cluster Nodes."""
 
     samples: tuple[str, ...] = ()
@@ -20,10 +21,6 @@ class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[Path, ...] = ()
     from_cluster: tuple[str, ...] = ()
     all_nodes: bool = False
-    kubeconfig: Path | None = None
-    context: str = ""
-    talosconfig: Path | None = None
-    talos_endpoints: str = ""
 
     @property
     def is_any_selected(self) -> bool:

@@ -225,11 +225,10 @@ def _explain_state(
     request: CertificateSigningRequest, flow: FlowSnapshot | None
 ) -> tuple[OpenRequestState, str] | None:
     """Return the state of a request and its reason; None if the certificate is issued."""
-    decisions: tuple[tuple[str, OpenRequestState], ...] = (("Denied", "denied"), ("Failed", "failed"))
-    for kind, state in decisions:
-        if (condition := request.find_condition(kind)) is not None:
-            return state, condition.message.partition(_OWN)[2] or condition.message or condition.reason
-    if not request.is_pending:
+    phase, condition = request.phase
+    if phase in ("denied", "failed") and condition is not None:
+        return phase, condition.message.partition(_OWN)[2] or condition.message or condition.reason
+    if phase != "pending":
         why = "the signer in kube-controller-manager has not issued it"
         return ("not-issued", why) if request.is_awaiting_certificate else None
     about = flow.find_object("csr", request.name) if flow else None

@@ -65,7 +65,7 @@ def watch_status(query: ClusterQuery, *, every_seconds: float, output: str) -> i
 
 
 async def _read_status(query: ClusterQuery) -> ClusterSnapshot:
-    async with open_kube_client(query.kubeconfig, query.context, command="status") as kube:
+    async with open_kube_client(query, command="status") as kube:
         snapshot = await read_cluster(kube, query, *PARTS)
         require(snapshot.nodes)
         flow, certificates = await asyncio.gather(
@@ -163,7 +163,7 @@ def show_ipam_status(
 
 
 async def _read_claims(query: ClusterQuery) -> ClusterSnapshot:
-    async with open_kube_client(query.kubeconfig, query.context, command="status") as kube:
+    async with open_kube_client(query, command="status") as kube:
         snapshot = await read_cluster(kube, query, "nodes", "claims", "pods", "config")
         require(snapshot.nodes)
         return msgspec.structs.replace(snapshot, flow=await query_flow(kube, query, snapshot.pods))

@@ -1,7 +1,6 @@
 """Gathers the evidence that csr would use for a request, with the caller's credentials."""
 
 import asyncio
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -10,7 +9,7 @@ from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.kube_reader import get_object, list_all, suggest_name
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
-from cli.cluster.query import ClusterQuery
+from cli.cluster.query import ObjectQuery
 from cli.cluster.read_cluster import read_cluster, require
 from cli.cluster.running_settings import find_container
 from cli.cluster.snapshot import ClusterSnapshot
@@ -36,14 +35,10 @@ from services.metadata.machines.query_machine import QueryFailure
 _NETWORKS_SECONDS: Final = 5.0
 
 
-class RequestQuery(ClusterQuery, frozen=True, kw_only=True):
-    """The request to explain, with credentials and addresses."""
+class RequestQuery(ObjectQuery, frozen=True, kw_only=True):
+    """The request to explain."""
 
-    name: str
     of_node: bool = False  # `name` is a node; its newest request is explained
-    talosconfig: Path | None = None
-    talos_endpoints: str = ""
-    without_talos: bool = False
     all_machines: bool = False
 
 
@@ -52,18 +47,15 @@ async def gather_request_evidence(source: RequestQuery, file: CloudConfig | None
 
     `file` is the --cloud-config; None = that of the chart's ConfigMap. Raises CommandError.
     """
-    async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
+    async with open_kube_client(source, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source, file)
     if evidence.without_talos or find_ignore(evidence.csr.signing_request) or evidence.node is None:
         return evidence
     try:
-        machines = open_talos_client(source.talosconfig, source.talos_endpoints)
+        async with open_talos_client(source) as machines:
+            return await _gather_machines(machines, evidence, all_machines=source.all_machines)
     except AccessError as error:
         return msgspec.structs.replace(evidence, talos_problem=str(error))
-    try:
-        return await _gather_machines(machines, evidence, all_machines=source.all_machines)
-    finally:
-        await machines.close()
 
 
 async def _gather_kubernetes(

@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from cli.explain.csr.advice import suggest_actions
-from cli.explain.csr.request_explanation import RequestExplanation, RequestPhase, RequestVerdict
+from cli.explain.csr.request_explanation import RequestExplanation, RequestState, RequestVerdict
 from cli.explain.layout import format_check, format_time, format_title, quote
 from cli.layout import blank_line, format_field
 from cli.lines import Line
@@ -31,7 +31,7 @@ _TODAY: Final[dict[RequestVerdict, str]] = {
     "ignore": "csr does not handle it",
     "foreign": "csr ignores it: another controller manages the Node",
 }
-_STATES: Final[dict[RequestPhase, str]] = {
+_STATES: Final[dict[RequestState, str]] = {
     "pending": "yellow", "superseded": "dim", "approved": "green", "denied": "red", "failed": "red"
 }  # fmt: skip
 

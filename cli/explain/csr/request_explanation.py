@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
+from cli.cluster.certificate_signing_request import CsrCondition, RequestPhase
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants
 from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership
@@ -27,7 +27,7 @@ from services.csr.core.endpoint_checks import depends_on_endpoint
 from services.csr.core.pending_requests import PendingRequests
 
 RequestVerdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
-RequestPhase = Literal["pending", "superseded", "approved", "denied", "failed"]
+RequestState = Literal[RequestPhase, "superseded"]
 
 EXIT_APPROVED, EXIT_NOT_APPROVED, EXIT_UNKNOWN = 0, 1, 2
 _UNKNOWN_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
@@ -45,7 +45,7 @@ class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """The decision that csr would make now, check by check."""
 
     evidence: RequestEvidence
-    state: RequestPhase  # in Kubernetes
+    state: RequestState  # in Kubernetes
     condition: CsrCondition | None = None  # the condition of that state
     superseded_by: str = ""
     checks: tuple[CheckResult, ...] = ()
@@ -79,7 +79,7 @@ def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> Reques
     elif node is None and verdict == "deny" and ownership != Ownership():
         verdict, check = "wait", "node"  # its future ownership is unknown
     superseded_by = _find_superseding_request(evidence)
-    state, condition = _read_state(evidence.csr)
+    state, condition = evidence.csr.phase
     return RequestExplanation(
         evidence=evidence,
         state="superseded" if superseded_by and state == "pending" else state,
@@ -161,11 +161,3 @@ def _find_superseding_request(evidence: RequestEvidence) -> str:
     for filed in evidence.requests:
         requesters.upsert(filed.signing_request)
     return requesters.find_superseding(evidence.csr.name) or ""
-
-
-def _read_state(filed: CertificateSigningRequest) -> tuple[RequestPhase, CsrCondition | None]:
-    kinds: dict[str, RequestPhase] = {"Denied": "denied", "Failed": "failed", "Approved": "approved"}
-    for kind, state in kinds.items():
-        if condition := filed.find_condition(kind):
-            return state, condition
-    return "approved" if filed.is_issued else "pending", None

@@ -1,7 +1,6 @@
 """Gathers the evidence about a Node from Kubernetes, Talos and the services, as the caller."""
 
 import asyncio
-from pathlib import Path
 
 import msgspec
 
@@ -9,7 +8,7 @@ from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import get_or_unavailable, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
-from cli.cluster.query import ClusterQuery
+from cli.cluster.query import ObjectQuery
 from cli.cluster.read_cluster import list_events, read_cluster, require
 from cli.cluster.snapshot import ConfigFile
 from cli.command_exit import CommandError
@@ -30,18 +29,9 @@ from libs.talos.api import TalosApi
 from services.metadata.core.machine_replacement import Inconclusive
 
 
-class NodeQuery(ClusterQuery, frozen=True, kw_only=True):
-    """The Node to explain, with credentials and addresses."""
-
-    name: str
-    talosconfig: Path | None = None
-    talos_endpoints: str = ""
-    without_talos: bool = False
-
-
-async def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+async def gather_node_evidence(source: ObjectQuery, file: CompiledConfig | None) -> NodeEvidence:
     """Read the evidence. The rules of `file` choose the resources. Raises CommandError."""
-    async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
+    async with open_kube_client(source, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source, file)
     if not evidence.node.provided_node_ip:
         text = (
@@ -54,16 +44,13 @@ async def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -
             evidence, not_queried_reason="not queried: --without-talos", is_query_skipped=True
         )
     try:
-        machines = open_talos_client(source.talosconfig, source.talos_endpoints, with_stage=True)
+        async with open_talos_client(source, with_stage=True) as machines:
+            return choose_machine_result(await _gather_machine(machines, evidence))
     except AccessError as error:
         return fall_back_to_bus(msgspec.structs.replace(evidence, not_queried_reason=str(error)))
-    try:
-        return choose_machine_result(await _gather_machine(machines, evidence))
-    finally:
-        await machines.close()
 
 
-async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+async def _gather_kubernetes(kube: KubeApi, source: ObjectQuery, file: CompiledConfig | None) -> NodeEvidence:
     snapshot = await read_cluster(kube, source, "nodes", "requests", "lease", "pods", "events", "config")
     nodes = require(snapshot.nodes)
     node = next((node for node in nodes if node.name == source.name), None)

@@ -20,7 +20,7 @@ from libs.common.kube.events import ObjectReference
 async def gather_service_evidence(query: ClusterQuery, name: str) -> ServiceEvidence:
     """Read the evidence about the Service `name` in `query.namespace`. Raises CommandError."""
     namespace = query.namespace
-    async with open_kube_client(query.kubeconfig, query.context, command="explain") as kube:
+    async with open_kube_client(query, command="explain") as kube:
         try:
             service = await kube.get_service(namespace, name)
         except NotFound:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.cluster.access import AccessError, open_talos_client
+from cli.cluster.query import MachineQuery
 from cli.inside import talos_probe
 from libs.talos.talosconfig import (
     ClientCertificate,
@@ -234,9 +235,19 @@ async def test_metadata_is_not_ready(omni: Path):
     await machines.close()
 
 
-def test_commands_that_ask_machines_end_with_it(omni: Path):
+@pytest.fixture(params=[{}, {"ca": None, "crt": None, "key": None}], ids=["alone", "beside-null"])
+def any_omni(request: pytest.FixtureRequest, omni: Path) -> Path:
+    """Null is an empty field."""
+    file = msgspec.yaml.decode(omni.read_bytes())
+    file["contexts"]["omni"] |= request.param
+    omni.write_bytes(msgspec.yaml.encode(file))
+    return omni
+
+
+async def test_commands_that_ask_machines_end_with_it(any_omni: Path):
     with pytest.raises(AccessError) as error:
-        open_talos_client(omni, "")
+        async with open_talos_client(MachineQuery(talosconfig=any_omni)):
+            pass
     assert REFUSAL in str(error.value)
 
 
@@ -244,12 +255,3 @@ async def test_doctor_reports_it(omni: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TALOSCONFIG", str(omni))
     seen = await talos_probe.probe_credential((), "")
     assert REFUSAL in seen.problem
-
-
-def test_null_beside_it_is_an_empty_field(omni: Path):
-    file = msgspec.yaml.decode(omni.read_bytes())
-    file["contexts"]["omni"] |= {"ca": None, "crt": None, "key": None}
-    omni.write_bytes(msgspec.yaml.encode(file))
-    with pytest.raises(AccessError) as error:
-        open_talos_client(omni, "")
-    assert REFUSAL in str(error.value)
