@@ -1,6 +1,5 @@
 """Options that several commands share: access to Kubernetes, Talos and NATS, and the output format."""
 
-import os
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -15,24 +14,7 @@ from libs.common.settings.command_line import parse_list
 CommandFunction = Callable[..., Any]
 Option = Callable[[CommandFunction], CommandFunction]
 
-
-class FilePath(click.Path):
-    """A file. A named pipe is rejected, because opening it can wait forever; `<(command)` is accepted."""
-
-    def __init__(self, *, exists: bool = True) -> None:
-        super().__init__(exists=exists, dir_okay=False, path_type=Path)
-
-    def convert(
-        self, value: str | os.PathLike[str], parameter: click.Parameter | None, context: click.Context | None
-    ) -> Any:
-        """Return the path. Raises BadParameter."""
-        path = Path(os.fsdecode(super().convert(value, parameter, context)))
-        if path.is_fifo() and not path.is_relative_to("/dev/fd"):
-            self.fail(f"'{path}' is a named pipe, not a regular file.", parameter, context)
-        return path
-
-
-FILE: Final = FilePath()
+FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FLAG: Final = "flag_"  # begins the keys of options with values of a service's flags
 
 

@@ -1,6 +1,6 @@
 """The holder of a Lease and its last renewal. Pure."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -11,7 +11,7 @@ _DEFAULT_SECONDS: Final = 15  # the duration of a Lease that names none
 
 
 class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a Lease; `renewed_at` is by the clock of its holder, None if it is missing or invalid."""
+    """The state of a Lease; `renewed_at` is by the clock of its holder, None if it is missing."""
 
     holder: str = ""  # "" = no holder
     renewed_at: datetime | None = None
@@ -42,19 +42,10 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_lease_state(spec: LeaseSpec, lease_name: str = "") -> LeaseState:
-    """Return the state of a Lease, which any client may have written."""
+    """Return the state of a Lease; the API server accepts only valid times, and returns them in UTC."""
     return LeaseState(
         holder=spec.holder_identity or "",
-        renewed_at=_parse_time(spec.renew_time),
+        renewed_at=datetime.fromisoformat(spec.renew_time) if spec.renew_time else None,
         duration_seconds=spec.lease_duration_seconds or _DEFAULT_SECONDS,
         lease_name=lease_name,
     )
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    """Parse a time; one without a zone is in UTC. None if it is invalid."""
-    try:
-        found = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)

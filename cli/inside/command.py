@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from typing import Any
 
 import click
 import msgspec
@@ -17,27 +18,24 @@ def inside() -> None:
 @click.option(
     "--object",
     "objects",
+    type=(click.Choice(["node", "csr"]), str),
     multiple=True,
-    metavar="KIND/NAME",
-    help="Object to query: node/NAME or csr/NAME. Repeatable.",
+    metavar="KIND NAME",
+    help="Object to query. Repeatable.",
 )
-def flow(objects: tuple[str, ...]) -> None:
+def flow(objects: tuple[tuple[Any, str], ...]) -> None:
     """Print the messages and consumers of NATS as JSON.
 
     Reads NATS_URL, NATS_NKEY_FILE and NATS_CA_FILE.
     """
     from cli.cluster.query import ClusterQuery, resolve_nats_access  # noqa: PLC0415
     from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - `--help` need not load it
-    from cli.inside.flow_snapshot import FlowResult, FlowUnavailable, parse_object  # noqa: PLC0415
+    from cli.inside.flow_snapshot import FlowObject, FlowResult, FlowUnavailable  # noqa: PLC0415
 
-    try:
-        asked = tuple(map(parse_object, objects))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     nats = resolve_nats_access(ClusterQuery(), os.environ)
     answer: FlowResult = FlowUnavailable(reason="NATS_URL is not set in this pod")
     if nats is not None:
-        answer = asyncio.run(query_nats(nats, asked))
+        answer = asyncio.run(query_nats(nats, [FlowObject(*each) for each in objects]))
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
     sys.exit(2 if isinstance(answer, FlowUnavailable) else 0)
 

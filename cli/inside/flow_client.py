@@ -38,7 +38,7 @@ async def query_flow(
         pod = choose_pod(pods, "watcher", query.namespace, query.release)
     except AccessError as error:
         return FlowUnavailable(reason=str(error), is_all_in_one=isinstance(error, AllInOneError))
-    arguments = ("flow", *(word for each in objects for word in ("--object", str(each))))
+    arguments = ("flow", *(word for each in objects for word in ("--object", each.kind, each.name)))
     found = await run_inside(kube, query.namespace, pod, "watcher", arguments, decoder=FLOW_DECODER)
     return FlowUnavailable(reason=found.reason) if isinstance(found, Unavailable) else found
 

@@ -21,7 +21,6 @@ RENEWED_BEFORE: Final = {
     "nats-authority": timedelta(days=365),  # nothing renews it automatically
     "talos": timedelta(minutes=30),
 }
-_KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
 
 
 class FlowObject(msgspec.Struct, frozen=True):
@@ -29,9 +28,6 @@ class FlowObject(msgspec.Struct, frozen=True):
 
     kind: Kind
     name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
 
 
 class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,15 +159,6 @@ class FlowUnavailable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 FlowResult = FlowSnapshot | FlowUnavailable
 FLOW_DECODER: Final[msgspec.json.Decoder[FlowResult]] = msgspec.json.Decoder(FlowResult)
-
-
-def parse_object(word: str) -> FlowObject:
-    """Parse a word such as "node/web-1". Raises ValueError."""
-    kind, _, name = word.partition("/")
-    for known in _KINDS:
-        if kind == known and name:
-            return FlowObject(known, name)
-    raise ValueError(f'"{word}" is neither node/NAME nor csr/NAME')
 
 
 def _check_consumer(queue: ConsumerSnapshot | None) -> tuple[bool | None, str]:

@@ -65,7 +65,7 @@ def _print_samples(context: click.Context, _: click.Parameter, is_set: bool) -> 
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if any node would change.")
 @click.option(
     "--save-facts",
-    type=access_options.FilePath(exists=False),
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Save the nodes with their machine facts to this file, for --facts.",
 )

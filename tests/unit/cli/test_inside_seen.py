@@ -68,14 +68,6 @@ def test_a_time_without_an_offset_is_refused_where_it_is_read():
             flow_snapshot.FLOW_DECODER.decode(msgspec.json.encode(said | more))
 
 
-def test_objects_are_named_by_kind_and_name():
-    assert flow_snapshot.parse_object("node/web-1") == flow_snapshot.FlowObject("node", "web-1")
-    assert flow_snapshot.parse_object("csr/a/b") == flow_snapshot.FlowObject("csr", "a/b")
-    for nonsense in ("web-1", "node/", "pod/web-1", ""):
-        with pytest.raises(ValueError, match="neither"):
-            flow_snapshot.parse_object(nonsense)
-
-
 @pytest.mark.parametrize(
     ("queue", "here"),
     [

@@ -71,13 +71,8 @@ INSTEAD = "not a regular file: give - to read standard input"
     [
         ("config check PIPE", INSTEAD),
         ("render PIPE --all-samples", INSTEAD),
-        ("render FILE --facts PIPE", "not a regular file"),
-        ("render FILE --all-samples --save-facts PIPE", "not a regular file"),
-        ("status --kubeconfig PIPE", "not a regular file"),
-        ("status --nats-nkey-file PIPE", "not a regular file"),
-        ("explain csr a --talosconfig PIPE", "not a regular file"),
-        ("status ipam --cloud-config PIPE", "not a regular file"),
-        ("demo --cloud-config PIPE", "not a regular file"),
+        ("status ipam --cloud-config PIPE", INSTEAD),
+        ("demo --cloud-config PIPE", INSTEAD),
     ],
 )
 def test_a_named_pipe_in_place_of_a_file_is_refused_at_once(arguments: str, words: str, tmp_path: Path):
@@ -115,7 +110,7 @@ def test_the_output_of_a_command_in_place_of_a_file_is_read():
         ("explain node x --nats-url=http://nats:80", "not a NATS URL such as nats://host:4222"),
         ("explain node x --cloud-config=/none", "/none: cannot be read"),
         ("explain node x --lifecycle-start-grace=-5m", '"-5m" is not at least 1s'),
-        ("status --interval 0s", "is not between 1s and 100000h"),
+        ("status --interval 0s", "is not at least 1s"),
         ("status --interval soon", "'soon' is not a duration"),
         ("status --context other ipam", "--context must follow the subcommand ipam"),
         ("status ipam --cluster-cidr=10.0.0.0/33", "'10.0.0.0/33' is not a network"),

@@ -88,22 +88,7 @@ async def test_the_lease_is_the_one_that_the_watchers_pods_or_the_caller_name(
         assert (found.lease_name or "/".join(DEFAULT), found.holder) == (place, holder)
 
 
-# ---- the state of a Lease, which any client may have written
-
-
-@pytest.mark.parametrize(
-    "text", ["2026-03-01T11:59:59.000000Z", "2026-03-01T11:59:59", "2026-03-01T12:59:59+01:00"]
-)
-def test_a_renew_time_without_a_zone_is_in_utc(text: str):
-    lease = read_lease_state(LeaseSpec(holder_identity="w", renew_time=text))
-    assert lease.seconds_since_renewal(NOW) == 1
-    assert lease.why_not_held(NOW) == ""
-
-
-@pytest.mark.parametrize("text", [None, "", "yesterday"])
-def test_without_a_valid_renew_time_nothing_holds_the_lease(text: str | None):
-    lease = read_lease_state(LeaseSpec(holder_identity="w", renew_time=text), "talos/mine")
-    assert lease.why_not_held(NOW) == "talos/mine of w has no renew time"
+# ---- the state of a Lease
 
 
 @pytest.mark.parametrize(("seconds", "is_held"), [(14, True), (15, True), (16, False)])
@@ -113,6 +98,10 @@ def test_a_lease_without_a_duration_lasts_15_seconds(seconds: int, is_held: bool
     assert lease.is_held(NOW, slack=timedelta(seconds=1))
     assert (lease.why_not_held(NOW) == "was last renewed 16 s ago by w, for 15 s") != is_held
     assert read_lease_state(LeaseSpec()).why_not_held(NOW) == "has no holder"
+    held = read_lease_state(LeaseSpec(holder_identity="w", renew_time="2026-03-01T11:59:59.000000Z"))
+    assert (held.seconds_since_renewal(NOW), held.why_not_held(NOW)) == (1, "")
+    without_time = read_lease_state(LeaseSpec(holder_identity="w"), "talos/mine")
+    assert without_time.why_not_held(NOW) == "talos/mine of w has no renew time"
 
 
 # ---- kept keys; that explain, render and status tell them: test_kept_keys
