@@ -86,12 +86,11 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
     paths = [child.log for child in parts.services.children.values()]
     parts.cloud.add_servers(machines)
     with follow_logs(paths, progress) as logs:
-        kubeconfig, settled = parts.api_server.kubeconfig(), asyncio.Event()
+        kubeconfig, decided = parts.api_server.kubeconfig(), asyncio.Event()
 
         def see_request(request: SigningRequest, at: datetime) -> None:
             progress.apply_certificate_request(request, at)
-            if progress.are_certificates_settled:
-                settled.set()
+            decided.set()
 
         async with (
             watch_objects(kubeconfig, NODES, progress.apply_node),
@@ -102,18 +101,19 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
             console.print(Text(f"\n{heading}", style="bold"))
             begun = time.monotonic()
             for machine in machines:
-                platform = machine.platform.platform if machine.platform else ""
-                progress.add_node(machine.name, platform, datetime.now(UTC))
+                _add_node(progress, machine)
             joining = group.create_task(_join_all(parts, machines, progress, options.pause_seconds))
             await _show_progress(options, progress, logs, console, begun)
             took = time.monotonic() - begun
-            if not progress.are_all_ready:
+            if progress.are_all_ready:
+                await joining  # each node has requested its certificate then
+            else:
                 joining.cancel()  # the timeout also limits joins
             logs.read_new_lines()
             console.print(view.format_progress(progress, seconds=took), highlight=False)
             ready = [machine for machine in machines if machine.name in progress.ready_names]
             if ready:
-                await _request_certificates(options, parts, progress, ready, settled)
+                await _wait_for_certificates(options, progress, decided)
                 text = f"{time.monotonic() - begun - took:6.1f} s later: {view.format_certificates(progress)}"
                 console.print(text, highlight=False)
     example = min(ready or machines, key=lambda machine: machine.control_plane)  # a worker, if any
@@ -130,49 +130,39 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
 async def _join_all(
     parts: DemoCluster, machines: list[SimMachineFacts], progress: DemoProgress, pause_seconds: float
 ) -> None:
-    """Let all nodes join. With a pause, each one requests its certificate at once, as real kubelets do.
-
-    Without a pause they wait until all nodes are ready, so that the times of joins are not distorted.
-    """
     async with asyncio.TaskGroup() as group:
         for machine in machines:
-            if pause_seconds:
-                platform = machine.platform.platform if machine.platform else ""
-                progress.add_node(machine.name, platform, datetime.now(UTC))
-            group.create_task(_join(parts, machine, progress if pause_seconds else None))
+            group.create_task(_join(parts, machine, progress))
             await asyncio.sleep(pause_seconds)
 
 
-async def _join(parts: DemoCluster, machine: SimMachineFacts, requesters: DemoProgress | None) -> None:
+async def _join(parts: DemoCluster, machine: SimMachineFacts, progress: DemoProgress) -> None:
+    """Let a node join and request its certificate at once, as real kubelets do."""
     kubelet = make_kubelet(machine)
+    _add_node(progress, machine)  # from here on, its time counts
     await parts.kubelets.join(kubelet)
     if machine.control_plane:  # Talos labels the Node: a kubelet may not
         labels = {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}}
         path = f"/api/v1/nodes/{machine.name}"
         await parts.kubelets.request("PATCH", path, body=labels, content_type=MERGE)
-    if requesters is not None:
-        requesters.add_certificate_request(machine.name, datetime.now(UTC))
-        await parts.kubelets.request_certificate(kubelet)
+    progress.add_certificate_request(machine.name, datetime.now(UTC))
+    await parts.kubelets.request_certificate(kubelet)
 
 
-async def _request_certificates(
-    options: DemoOptions,
-    parts: DemoCluster,
-    progress: DemoProgress,
-    ready: list[SimMachineFacts],
-    settled: asyncio.Event,
+def _add_node(progress: DemoProgress, machine: SimMachineFacts) -> None:
+    platform = machine.platform.platform if machine.platform else ""
+    progress.add_node(machine.name, platform, datetime.now(UTC))
+
+
+async def _wait_for_certificates(
+    options: DemoOptions, progress: DemoProgress, decided: asyncio.Event
 ) -> None:
-    """Request the missing certificates of ready nodes; wait until all are settled, or until the timeout."""
-    asked = {node.name for node in progress if node.certificate_requested_at}
+    """Wait until all requested certificates are issued or denied, or until the timeout."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(options.patience_seconds), asyncio.TaskGroup() as asking:
-            for machine in ready:
-                if machine.name not in asked:
-                    progress.add_certificate_request(machine.name, datetime.now(UTC))
-                    asking.create_task(parts.kubelets.request_certificate(make_kubelet(machine)))
-            if not progress.are_certificates_settled:
-                settled.clear()
-            await settled.wait()
+        async with asyncio.timeout(options.patience_seconds):
+            while not progress.are_certificates_settled:
+                decided.clear()
+                await decided.wait()
 
 
 async def _show_progress(
