@@ -129,16 +129,22 @@ class Allocator:
             rested = self.absences.observe(
                 self.pages.find_absent(present), list_began=began, list_ended=self.clock()
             )
-            plans = sorted(
-                plan_sweep(self.pages, present, rested=rested, now=self.now(), page_bytes=self.page_bytes),
-                key=lambda plan: plan.page.range in self._refused,  # such a page must not stop the others
+            plans, invalid = plan_sweep(
+                self.pages, present, rested=rested, now=self.now(), page_bytes=self.page_bytes
             )
+            plans.sort(
+                key=lambda plan: plan.page.range in self._refused
+            )  # such a page must not stop the others
             changing = [plan for plan in plans if plan.changes_page]
             written, error = await self._write_all([plan.page for plan in changing])
             self._refused -= set(written)
             postponed = [plan.page.range for plan in changing[len(written) :]]
             self._refused.update(postponed[:1])
-        return SweepResult.merge(plans, present, dict.fromkeys(postponed, str(error)))
+        result = SweepResult(invalid=invalid, postponed=dict.fromkeys(postponed, str(error)))
+        for plan in plans:
+            is_done = plan.page.range not in result.postponed
+            result += plan.result if is_done else SweepResult(invalid=plan.result.invalid)
+        return result
 
     async def _list_nodes(self) -> Mapping[str, PresentNode]:
         """List all Nodes, for this plan and later ones; return them by uid."""

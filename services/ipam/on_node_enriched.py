@@ -16,7 +16,6 @@ from libs.common.observability import metrics, telemetry
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
 from services.ipam.core.allocation import AllocationRequest, Assignment, ExistingAssignment, NoBlock
-from services.ipam.core.node_index import NodeIndex
 from services.ipam.core.pools import CannotAllocate, NotManaged, NotReady, Pool
 from services.ipam.reports import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEvents
 from services.ipam.waiting_nodes import WaitingNodes, WaitingOutcome
@@ -33,7 +32,7 @@ class OnNodeEnriched:
     """Gathers the current state, claims, writes and publishes. Nodes with pod CIDRs need nothing."""
 
     flow: Flow
-    node_index: NodeIndex
+    get_node: Callable[[str], Node | None]  # as last observed
     waiting_nodes: WaitingNodes
     select_pools: PoolSelector
     # The labels that decide ownership; ipam writes no block if one has changed.
@@ -83,7 +82,7 @@ class OnNodeEnriched:
         if isinstance(event, EnrichedNodeGone):
             skip_reason = skip_reason or "the Node is gone"
         elif not skip_reason:
-            node = self.node_index.get(event.node.name)
+            node = self.get_node(event.node.name)
             skip_reason = _explain_skip(node, event.node)
             if not skip_reason and self.waiting_nodes.awaits_observation(event.node):
                 skip_reason = "its pod CIDRs were written or listed a moment ago"
@@ -110,7 +109,7 @@ class OnNodeEnriched:
         except Forbidden as error:
             self.node_events.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
             raise
-        by_now = self.select_pools(self.node_index.get(node.name) or node)
+        by_now = self.select_pools(self.get_node(node.name) or node)
         if isinstance(by_now, NotManaged):  # ownership may have changed during the claim
             await self._skip_not_managed(node, by_now.reason)
             return

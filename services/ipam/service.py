@@ -6,8 +6,7 @@ from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.flow import Flow
-from libs.common.bus.protocol import Message
-from libs.common.contract.events import NodeObserved, Quarantine
+from libs.common.contract.events import NodeGone, NodeObserved, Quarantine
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_or_service_subject
@@ -51,8 +50,6 @@ class IpamService:
             settings.network_flags,
             settings.cidr_allocator_type,
             gate,
-            on_node_deleted=self._on_node_deleted,
-            on_pod_cidrs_removed=self._on_pod_cidrs_removed,
             on_change=self._on_view_change,
         )
         self._flow = Flow(
@@ -60,12 +57,11 @@ class IpamService:
             service=IPAM.service,
             max_silence_seconds=settings.leader_silence_seconds,
             observe_only=settings.observe_only,
-            apply=self._cluster_view.apply,
+            apply=self._apply,
             consequence="addresses may be missing",
             gate=gate,
             on_gate_open=self._on_view_change,
             exclude=is_csr_or_service_subject,
-            on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
         )
@@ -81,7 +77,7 @@ class IpamService:
         self._event_recorder = EventRecorder(
             kube,
             component=COMPONENT,
-            is_foreign=lambda name: self._is_not_managed(self._cluster_view.nodes.get(name)),
+            is_foreign=lambda name: self._is_not_managed(self._cluster_view.get_node(name)),
             now=now,
             observe_only=settings.observe_only,
         )
@@ -111,7 +107,7 @@ class IpamService:
         )
         self._on_node_enriched = OnNodeEnriched(
             flow=self._flow,
-            node_index=self._cluster_view.nodes,
+            get_node=self._cluster_view.get_node,
             waiting_nodes=self._waiting_nodes,
             select_pools=self._select_pools,
             get_ownership_labels=self._config_reloader.ownership_labels,
@@ -185,7 +181,7 @@ class IpamService:
         claimed = await self._allocator.claim(requests, self._get_exclusions)
         self._pool_metrics.record_claimed(claimed)
         for name, ignored in claimed.ignored_addresses.items():
-            if (node := self._cluster_view.nodes.get(name)) is not None:
+            if (node := self._cluster_view.get_node(name)) is not None:
                 self._node_events.record(name, node.uid, ADDRESSES_IGNORED, ignored)
         return claimed.results
 
@@ -206,13 +202,13 @@ class IpamService:
             for claim in page.claims.values()
             if claim.gone_since is None and not self._is_foreign(claim.node, claim.uid)
         }
-        carried = self._cluster_view.nodes.iter_pod_cidrs()
+        carried = self._cluster_view.iter_pod_cidrs()
         ours = {block: node.name for block, node in carried if not self._is_foreign(node.name, node.uid)}
         return {**claims, **ours}
 
     def _is_foreign(self, name: str, uid: str) -> bool:
         """Whether another controller manages that very Node; False if the Node is unknown."""
-        node = self._cluster_view.nodes.get(name)
+        node = self._cluster_view.get_node(name)
         return node is not None and node.uid == uid and self._is_not_managed(node)
 
     def _on_view_change(self) -> None:
@@ -221,10 +217,19 @@ class IpamService:
 
     # ---- messages of the flow
 
-    def _on_message(self, message: Message) -> None:
-        if isinstance(message.event, NodeObserved):
-            # a change of podCIDRs alone causes no enrichment
-            self._on_node_enriched.on_node_observed(message.event.node)
+    def _apply(self, event: object) -> None:
+        match event:
+            case NodeObserved(node=node):
+                before = self._cluster_view.get_node(node.name)
+                if before is not None and before.uid != node.uid:
+                    self._on_node_deleted(node.name)
+                elif before is not None and before.spec.pod_cidrs and not node.spec.pod_cidrs:
+                    self._waiting_nodes.add(node, "removed", "its pod CIDRs have disappeared")
+                # a change of podCIDRs alone causes no enrichment
+                self._on_node_enriched.on_node_observed(node)
+            case NodeGone(name=name) if self._cluster_view.get_node(name) is not None:
+                self._on_node_deleted(name)
+        self._cluster_view.apply(event)
 
     def _on_caught_up(self) -> None:
         self._waiting_nodes.enqueue_all()
@@ -234,9 +239,6 @@ class IpamService:
         self._waiting_nodes.clear()
         self._decisions.forget_all()
         self._garbage_collector.restart()
-
-    def _on_pod_cidrs_removed(self, node: Node) -> None:
-        self._waiting_nodes.add(node, "removed", "its pod CIDRs have disappeared")
 
     def _on_node_deleted(self, name: str) -> None:
         self._waiting_nodes.remove(name)

@@ -5,7 +5,7 @@ existing Node. So a uid that this list lacks is gone permanently. In the reverse
 newer than the list.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
 from typing import Final
@@ -15,7 +15,6 @@ import msgspec
 from libs.common.contract.networks import (
     Network,
     NetworkSet,
-    contains,
     overlaps,
     parse_cached_network,
     parse_foreign_network,
@@ -55,45 +54,43 @@ class InvalidPodCidr(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of one or more pages."""
+
+    freed: tuple[Claim, ...] = ()  # quarantine is over
+    dropped: tuple[Claim, ...] = ()  # their Nodes have other podCIDRs
+    # podCIDRs without a claim: after the first sweep, another allocator runs, or a page was deleted
+    adopted: tuple[Claim, ...] = ()
+    unexpected: tuple[Claim, ...] = ()  # the adopted claims whose Nodes joined after the page was created
+    invalid: tuple[InvalidPodCidr, ...] = ()
+    postponed: Mapping[str, str] = {}  # ranges left to the next sweep, with the reason
+
+    def __add__(self, other: "SweepResult") -> "SweepResult":
+        return SweepResult(
+            freed=self.freed + other.freed,
+            dropped=self.dropped + other.dropped,
+            adopted=self.adopted + other.adopted,
+            unexpected=self.unexpected + other.unexpected,
+            invalid=self.invalid + other.invalid,
+            postponed={**self.postponed, **other.postponed},
+        )
+
+
 class ReleasePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The planned changes of one page."""
 
     page: Page
     changes_page: bool
-    freed: tuple[Claim, ...] = ()  # quarantine is over
-    dropped: tuple[Claim, ...] = ()  # their Nodes have other podCIDRs
-    adopted: tuple[Claim, ...] = ()  # podCIDRs without a claim: another allocator assigned them
-    unexpected: tuple[Claim, ...] = ()  # the adopted claims whose Nodes joined after the page was created
-    invalid: tuple[InvalidPodCidr, ...] = ()
+    result: SweepResult  # once the page is written
 
 
-class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of all pages together."""
+class _CarriedNetwork(msgspec.Struct, frozen=True):
+    """A podCIDR of a Node that ipam manages, as text and parsed."""
 
-    freed: tuple[Claim, ...] = ()
-    dropped: tuple[Claim, ...] = ()
-    adopted: tuple[Claim, ...] = ()  # after the first sweep: another allocator runs, or a page was deleted
-    # the adopted claims that another allocator assigned while ipam was running
-    unexpected: tuple[Claim, ...] = ()
-    invalid: tuple[InvalidPodCidr, ...] = ()
-    postponed: Mapping[str, str] = {}  # ranges left to the next sweep, with the reason
-
-    @staticmethod
-    def merge(
-        plans: Sequence[ReleasePlan],
-        present: Mapping[str, PresentNode],
-        postponed: Mapping[str, str],
-    ) -> "SweepResult":
-        """Merge the plans of all pages; the changes of postponed ones, by range, have not happened."""
-        done = [plan for plan in plans if plan.page.range not in postponed]
-        return SweepResult(
-            freed=tuple(claim for plan in done for claim in plan.freed),
-            dropped=tuple(claim for plan in done for claim in plan.dropped),
-            adopted=tuple(claim for plan in done for claim in plan.adopted),
-            unexpected=tuple(claim for plan in done for claim in plan.unexpected),
-            invalid=(*find_invalid_pod_cidrs(present), *(found for plan in plans for found in plan.invalid)),
-            postponed=postponed,
-        )
+    uid: str
+    node: PresentNode
+    cidr: str
+    network: Network
 
 
 class AbsenceTimer:
@@ -131,24 +128,66 @@ def plan_sweep(
     rested: Collection[ClaimKey],
     now: datetime,
     page_bytes: int,
-) -> Iterator[ReleasePlan]:
-    """Plan each readable page, and the new pages for podCIDRs without a claim. See `plan_release`."""
+) -> tuple[list[ReleasePlan], tuple[InvalidPodCidr, ...]]:
+    """Plan each readable page, and the new pages for podCIDRs without a claim, by a list of all Nodes.
+
+    The list began after the pages were read. Returns the podCIDRs that no page can contain, too: malformed,
+    or wider than a page.
+    """
+    carried, invalid = _sort_by_page(present)
     closed = pages.explain_closed()
-    ranges = {*pages.by_range, *(r for r in list_page_ranges(present) if page_name(r) not in closed)}
-    for found in sorted(ranges):
-        page = pages.by_range.get(found) or Page(range=found)
-        yield plan_release(page, present, rested=rested, now=now, page_bytes=page_bytes)
+    ranges = {*pages.by_range, *(found for found in carried if page_name(found) not in closed)}
+    plans = [
+        _plan_release(
+            pages.by_range.get(found) or Page(range=found),
+            present,
+            carried.get(found, ()),
+            rested=rested,
+            now=now,
+            page_bytes=page_bytes,
+        )
+        for found in sorted(ranges)
+    ]
+    return plans, tuple(invalid)
 
 
-def plan_release(
+def _sort_by_page(
+    present: Mapping[str, PresentNode],
+) -> tuple[dict[str, list[_CarriedNetwork]], list[InvalidPodCidr]]:
+    """Return the podCIDRs by the range of their page, and those that no page can contain."""
+    carried: dict[str, list[_CarriedNetwork]] = {}
+    invalid = []
+    own = (
+        (uid, node, cidr) for uid, node in present.items() if not node.is_foreign for cidr in node.pod_cidrs
+    )
+    for uid, node, cidr in own:
+        network = parse_foreign_network(cidr)
+        if network is None:
+            invalid.append(_make_invalid(node, uid, cidr, "it is no network"))
+        elif network.prefix < PAGE_LENGTHS[network.family]:
+            reason = f"it is wider than /{PAGE_LENGTHS[network.family]}"
+            invalid.append(_make_invalid(node, uid, cidr, reason))
+        else:
+            found = _CarriedNetwork(uid, node, cidr, network)
+            carried.setdefault(page_range_of(str(network)), []).append(found)
+    return carried, invalid
+
+
+def _make_invalid(node: PresentNode, uid: str, cidr: str, reason: str) -> InvalidPodCidr:
+    """Describe a podCIDR; the text is truncated, as it may contain any number of leading zeros."""
+    return InvalidPodCidr(node=node.name, uid=uid, cidr=cidr[:_MAX_CIDR_CHARS], reason=reason)
+
+
+def _plan_release(
     page: Page,
     present: Mapping[str, PresentNode],
+    carried: Sequence[_CarriedNetwork],
     *,
     rested: Collection[ClaimKey],
     now: datetime,
     page_bytes: int,
 ) -> ReleasePlan:
-    """Plan one page by a list of all Nodes that began after the page was read.
+    """Plan one page.
 
     A claim ends in two cases. Its uid is not present, and it is in `rested`: this process missed the uid for
     a whole quarantine (`AbsenceTimer`). Or its Node has podCIDRs that do not overlap it, which are immutable.
@@ -169,50 +208,20 @@ def plan_release(
             dropped.append(claim)
         else:
             kept[block] = msgspec.structs.replace(claim, gone_since=None)
-    adopted, invalid = _adopt(page, kept, present, page_bytes)
+    adopted, invalid = _adopt(page, kept, carried, page_bytes)
     after = {**kept, **{claim.block: claim for claim in adopted}}
     late = tuple(claim for claim in adopted if _joined_after_page(present[claim.uid], page))
     return ReleasePlan(
         page=msgspec.structs.replace(page, claims=after),
         changes_page=after != page.claims,
-        freed=tuple(freed),
-        dropped=tuple(dropped),
-        adopted=tuple(adopted),
-        unexpected=late,
-        invalid=tuple(invalid),
+        result=SweepResult(
+            freed=tuple(freed),
+            dropped=tuple(dropped),
+            adopted=tuple(adopted),
+            unexpected=late,
+            invalid=tuple(invalid),
+        ),
     )
-
-
-def find_invalid_pod_cidrs(present: Mapping[str, PresentNode]) -> tuple[InvalidPodCidr, ...]:
-    """Return podCIDRs that no page can contain: malformed, or wider than a page."""
-    found = []
-    for uid, node in _list_own_pod_cidrs(present):
-        for cidr in node.pod_cidrs:
-            network = parse_foreign_network(cidr)
-            if network is None:
-                reason = "it is no network"
-            elif network.prefix < PAGE_LENGTHS[network.family]:
-                reason = f"it is wider than /{PAGE_LENGTHS[network.family]}"
-            else:
-                continue
-            found.append(InvalidPodCidr(node=node.name, uid=uid, cidr=_shorten_cidr(cidr), reason=reason))
-    return tuple(found)
-
-
-def list_page_ranges(present: Mapping[str, PresentNode]) -> set[str]:
-    """Return the ranges of the pages that contain podCIDRs of these Nodes."""
-    networks = [
-        parse_foreign_network(cidr) for _, node in _list_own_pod_cidrs(present) for cidr in node.pod_cidrs
-    ]
-    return {
-        page_range_of(str(network))
-        for network in networks
-        if network is not None and network.prefix >= PAGE_LENGTHS[network.family]
-    }
-
-
-def _list_own_pod_cidrs(present: Mapping[str, PresentNode]) -> list[tuple[str, PresentNode]]:
-    return [(uid, node) for uid, node in present.items() if not node.is_foreign]
 
 
 def _joined_after_page(node: PresentNode, page: Page) -> bool:
@@ -222,11 +231,6 @@ def _joined_after_page(node: PresentNode, page: Page) -> bool:
         and page.created is not None
         and node.created - page.created > _JOIN_TOLERANCE
     )
-
-
-def _shorten_cidr(cidr: str) -> str:
-    """Truncate a podCIDR for an Event: it may contain any number of leading zeros."""
-    return cidr[:_MAX_CIDR_CHARS]
 
 
 def _has_other_pod_cidrs(node: PresentNode, block: Network) -> bool:
@@ -239,29 +243,22 @@ def _has_other_pod_cidrs(node: PresentNode, block: Network) -> bool:
 
 
 def _adopt(
-    page: Page, kept: Mapping[str, Claim], present: Mapping[str, PresentNode], page_bytes: int
+    page: Page, kept: Mapping[str, Claim], carried: Sequence[_CarriedNetwork], page_bytes: int
 ) -> tuple[list[Claim], list[InvalidPodCidr]]:
-    whole = parse_cached_network(page.range)
     claims = NetworkSet(kept)
     room = page_bytes - msgspec.structs.replace(page, claims=kept).size
     adopted: list[Claim] = []
     invalid: list[InvalidPodCidr] = []
-    for uid, node in _list_own_pod_cidrs(present):
-        for cidr in node.pod_cidrs:
-            network = parse_foreign_network(cidr)
-            if network is None or not contains(whole, network):
-                continue
-            claim = Claim(block=str(network), uid=uid, node=node.name)
-            if claim.block in kept and kept[claim.block].uid == uid:
-                continue
-            other = claims.find_overlap(network)
-            if other is not None:
-                reason = f"{other} is another's, or was claimed for it"
-                invalid.append(
-                    InvalidPodCidr(node=node.name, uid=uid, cidr=_shorten_cidr(cidr), reason=reason)
-                )
-            elif room >= claim_size(claim):
-                room -= claim_size(claim)
-                claims.add(network)
-                adopted.append(claim)
+    for each in carried:
+        claim = Claim(block=str(each.network), uid=each.uid, node=each.node.name)
+        if claim.block in kept and kept[claim.block].uid == each.uid:
+            continue
+        other = claims.find_overlap(each.network)
+        if other is not None:
+            reason = f"{other} is another's, or was claimed for it"
+            invalid.append(_make_invalid(each.node, each.uid, each.cidr, reason))
+        elif room >= claim_size(claim):
+            room -= claim_size(claim)
+            claims.add(each.network)
+            adopted.append(claim)
     return adopted, invalid

@@ -31,14 +31,9 @@ from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.objects import ConfigMap
 from services.ipam.core.effective_networks import NetworkFlags
-from services.ipam.core.pages import PAGE_BYTES, Claim, Page, encode_page, page_range_of
+from services.ipam.core.pages import PAGE_BYTES, Claim, Page, Pages, encode_page, page_range_of
 from services.ipam.core.pools import Pool
-from services.ipam.core.release_plan import (
-    PresentNode,
-    find_invalid_pod_cidrs,
-    list_page_ranges,
-    plan_release,
-)
+from services.ipam.core.release_plan import PresentNode, SweepResult, plan_sweep
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
 from tests.cli_snapshots import read_screens, render_lines
@@ -243,28 +238,18 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
     nodes = [node(name, cidr) for name, cidr in carried.items()]
     present = {one.uid: PresentNode(one.name, one.spec.pod_cidrs) for one in nodes}
     by_range = {page.range: page for page in read_pages(there)}
-    released = [
-        plan_release(
-            by_range.get(where) or Page(range=where),
-            present,
-            rested=(),
-            now=NOW,
-            page_bytes=PAGE_BYTES,
-        )
-        for where in {*by_range, *list_page_ranges(present)}
-    ]
-    of_ipam = {(one.node, one.cidr) for one in find_invalid_pod_cidrs(present)}
-    for page in released:
-        of_ipam |= {(one.node, one.cidr) for one in page.invalid} | {
-            (one.node, one.block) for one in page.adopted
-        }
+    plans, invalid = plan_sweep(Pages(by_range=by_range), present, rested=(), now=NOW, page_bytes=PAGE_BYTES)
+    swept = sum((plan.result for plan in plans), SweepResult(invalid=invalid))
+    of_ipam = {(one.node, one.cidr) for one in swept.invalid} | {
+        (one.node, one.block) for one in swept.adopted
+    }
     found = judged(there, *nodes)
     told = {
         (held.node, held.pod_cidr)
         for held in found.pod_cidrs
         if held.state in ("unclaimed", "claimedForAnother", "odd")
     }
-    dropped = {one.block for page in released for one in page.dropped}
+    dropped = {one.block for one in swept.dropped}
     beside = {held.claim.block for held in found.pod_cidrs if held.state == "leftover" and held.claim}
     # A claim that this look would drop may stand in the way of another Node until then.
     blocked = {
@@ -274,7 +259,7 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
     }
     assert told - blocked <= of_ipam <= told
     assert {conflict.nodes for conflict in found.conflicts if conflict.kind == "odd"} == {
-        (one.node,) for one in find_invalid_pod_cidrs(present)
+        (one.node,) for one in invalid
     }
     assert beside == dropped
 

@@ -15,6 +15,7 @@ from services.ipam.core.pages import (
     LABELS,
     Claim,
     Page,
+    Pages,
     UnreadablePage,
     decode_page,
     encode_page,
@@ -25,10 +26,8 @@ from services.ipam.core.release_plan import (
     AbsenceTimer,
     InvalidPodCidr,
     PresentNode,
-    ReleasePlan,
-    find_invalid_pod_cidrs,
-    list_page_ranges,
-    plan_release,
+    SweepResult,
+    plan_sweep,
 )
 from tests.builders import NOW
 
@@ -150,15 +149,28 @@ def test_a_range_that_somebody_wrote_otherwise_than_we_do_is_no_page_beside_ours
 # ---- the end of claims
 
 
+class Released(msgspec.Struct):
+    """What a sweep plans for one page, and for podCIDRs that no page can contain."""
+
+    page: Page
+    result: SweepResult
+    invalid: tuple[InvalidPodCidr, ...]
+    ranges: set[str]  # of all pages that it plans
+
+
 def released(
     before: Page,
     present: dict[str, PresentNode],
     at: datetime = NOW,
     page_bytes: int = 10**6,
     rested: tuple[str, ...] = (),
-) -> ReleasePlan:
+) -> Released:
     keys = {(block, claim.uid) for block, claim in before.claims.items() if block in rested}
-    return plan_release(before, present, rested=keys, now=at, page_bytes=page_bytes)
+    pages = Pages(by_range={before.range: before})
+    plans, invalid = plan_sweep(pages, present, rested=keys, now=at, page_bytes=page_bytes)
+    [plan] = [plan for plan in plans if plan.page.range == before.range]
+    assert plan.changes_page == (plan.page != before)
+    return Released(plan.page, plan.result, invalid, {plan.page.range for plan in plans})
 
 
 def test_a_claim_whose_node_is_gone_ends_when_its_quarantine_is_over():
@@ -168,7 +180,7 @@ def test_a_claim_whose_node_is_gone_ends_when_its_quarantine_is_over():
     assert early.page == first.page
     late = released(first.page, {}, rested=("10.244.0.0/24",))
     assert late.page.claims == {}
-    assert [one.uid for one in late.freed] == ["u"]
+    assert [one.uid for one in late.result.freed] == ["u"]
 
 
 def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another():
@@ -203,13 +215,13 @@ def test_once_a_node_carries_something_its_other_claims_are_dropped():
     before = page(claim("10.244.0.0/24", "u"), claim("10.244.2.0/23", "u"))
     after = released(before, {"u": PresentNode("node-u", ("10.244.2.0/23", "fd00::/64"))})
     assert set(after.page.claims) == {"10.244.2.0/23"}
-    assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
+    assert [one.block for one in after.result.dropped] == ["10.244.0.0/24"]
 
 
 def test_the_claim_of_a_node_that_carries_only_what_nobody_can_read_ends():
     after = released(page(claim("10.244.0.0/24", "u")), {"u": PresentNode("node-u", ("nonsense",))})
     assert after.page.claims == {}
-    assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
+    assert [one.block for one in after.result.dropped] == ["10.244.0.0/24"]
 
 
 def test_a_claim_that_its_node_carries_in_another_writing_stays():
@@ -219,18 +231,18 @@ def test_a_claim_that_its_node_carries_in_another_writing_stays():
 
 def test_what_a_node_carries_without_a_claim_is_adopted():
     after = released(page(), {"u": PresentNode("web-1", ("10.244.7.9/24", "fd00::/64", "172.16.0.0/24"))})
-    assert after.adopted == (Claim(block="10.244.7.0/24", uid="u", node="web-1"),)
-    assert after.page.claims == {"10.244.7.0/24": after.adopted[0]}
+    assert after.result.adopted == (Claim(block="10.244.7.0/24", uid="u", node="web-1"),)
+    assert after.page.claims == {"10.244.7.0/24": after.result.adopted[0]}
 
 
 def test_the_claim_of_a_node_that_has_become_another_s_ends_when_it_carries_something_else():
     before = page(claim("10.244.0.0/24", "u"))
     theirs = PresentNode("node-u", ("10.244.7.0/24", "nonsense"), is_foreign=True)
     after = released(before, {"u": theirs})
-    assert [one.block for one in after.dropped] == ["10.244.0.0/24"]
-    assert (after.page.claims, after.adopted, after.invalid) == ({}, (), ())
-    assert find_invalid_pod_cidrs({"u": theirs}) == ()
-    assert list_page_ranges({"u": theirs}) == set()
+    assert [one.block for one in after.result.dropped] == ["10.244.0.0/24"]
+    assert after.page.claims == {}
+    assert (after.result.adopted, after.result.invalid, after.invalid) == ((), (), ())
+    assert after.ranges == {before.range}
     assert released(before, {"u": PresentNode("node-u", ("10.244.0.0/24",), is_foreign=True)}).page == before
 
 
@@ -247,13 +259,13 @@ def test_the_claim_of_a_node_that_has_become_another_s_ends_when_it_carries_some
 def test_what_a_node_carries_that_is_younger_than_the_page_is_not_from_before_us(after, is_late):
     there = msgspec.structs.replace(page(), created=NOW)
     found = released(there, {"u": PresentNode("web-1", ("10.244.7.0/24",), NOW + after)})
-    assert len(found.adopted) == 1
-    assert found.unexpected == (found.adopted if is_late else ())
+    assert len(found.result.adopted) == 1
+    assert found.result.unexpected == (found.result.adopted if is_late else ())
 
 
 def test_in_a_page_that_is_not_there_yet_everything_is_from_before_us():
     found = released(page(), {"u": PresentNode("web-1", ("10.244.7.0/24",), NOW)})
-    assert (len(found.adopted), found.unexpected) == (1, ())
+    assert (len(found.result.adopted), found.result.unexpected) == (1, ())
 
 
 def test_what_overlaps_a_claim_of_another_is_reported_and_changes_nothing():
@@ -262,7 +274,7 @@ def test_what_overlaps_a_claim_of_another_is_reported_and_changes_nothing():
     present = {"u": PresentNode("node-u", carried), "v": PresentNode("node-v", ("10.244.0.0/23",))}
     after = released(before, present)
     assert after.page == before
-    assert after.invalid == (
+    assert after.result.invalid == (
         InvalidPodCidr(
             node="node-v",
             uid="v",
@@ -285,12 +297,13 @@ def test_a_full_page_adopts_nothing_and_still_marks_and_frees():
 
 def test_pod_cidrs_that_no_page_can_hold_are_odd_in_themselves():
     present = {"u": PresentNode("a", ("nonsense", "10.0.0.0/8", "10.244.0.0/24", "fd00::/40"))}
-    assert [(odd.cidr, odd.reason) for odd in find_invalid_pod_cidrs(present)] == [
+    after = released(page(), present)
+    assert [(odd.cidr, odd.reason) for odd in after.invalid] == [
         ("nonsense", "it is no network"),
         ("10.0.0.0/8", "it is wider than /12"),
         ("fd00::/40", "it is wider than /48"),
     ]
-    assert list_page_ranges(present) == {"10.240.0.0/12"}
+    assert after.ranges == {"10.240.0.0/12"}
 
 
 def test_a_page_is_not_changed_in_place():
