@@ -41,6 +41,12 @@ BALANCERS: dict[str, Any] = {
     "default": True,
     "options": {"HCLOUD_NETWORK": "4711", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "true"},
 }
+EXPOSED: dict[str, Any] = {
+    "console.enabled": True,
+    "console.exposed.enabled": True,
+    "console.exposed.tlsSecretName": "console-tls",
+    "console.exposed.hosts": ["console.example", "192.0.2.9"],
+}
 WITH_CONTROLLERS = [
     CLOUDS[0] | {"loadBalancers": BALANCERS, "routes": {"network": "4711"}},
     *CLOUDS[1:],

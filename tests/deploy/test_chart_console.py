@@ -6,20 +6,14 @@ from typing import Any
 import pytest
 
 from libs.common.contract.services import CONSOLE, CONSOLE_PORT
-from libs.testbed.helm.chart import ChartValues, HelmError, Manifest, render_manifests, select_kind
+from libs.testbed.helm.chart import ChartValues, Manifest, render_manifests, select_kind
 from services.console.settings import ConsoleSettings
-from tests.deploy.profiles import containers, of_deployments, prefix, reading_of
+from tests.deploy.profiles import EXPOSED, containers, of_deployments, prefix, reading_of
 from tests.deploy.test_chart_rights import of_role, of_wiring
 
 NAME = f"{prefix('default')}-console"
 PROMETHEUS = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 OFFICE = {"ipBlock": {"cidr": "192.0.2.0/24"}}
-EXPOSED: dict[str, Any] = {
-    "console.enabled": True,
-    "console.exposed.enabled": True,
-    "console.exposed.tlsSecretName": "console-tls",
-    "console.exposed.hosts": ["console.example", "192.0.2.9"],
-}
 
 
 def render(**more: Any) -> list[Manifest]:
@@ -73,20 +67,6 @@ def test_its_service_leads_to_the_port_of_its_pod():
     assert ports["console"] == CONSOLE_PORT
     assert service["publishNotReadyAddresses"], "without NATS it shows that its data may be outdated"
     assert service["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "text"),
-    [
-        ({"console.exposed.tlsSecretName": ""}, "set tlsSecretName"),
-        ({"console.exposed.hosts": []}, "hosts to the names"),
-        ({"console.exposed.hosts": ["https://console.example"]}, "pattern"),
-        ({"daemonSet.enabled": True}, "use kubectl port-forward"),
-    ],
-)
-def test_an_incomplete_exposure_is_an_error(overrides: dict[str, Any], text: str):
-    with pytest.raises(HelmError, match=text):
-        render(**overrides)
 
 
 @pytest.mark.parametrize(

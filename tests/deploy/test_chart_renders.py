@@ -30,7 +30,7 @@ from libs.testbed.helm.renders import (
     render_values_doc,
 )
 from tests.architecture.sources import ROOT
-from tests.deploy.profiles import CLOUDS, CLUSTER_WIDE, PROFILES, PUSHED, prefix
+from tests.deploy.profiles import CLOUDS, CLUSTER_WIDE, EXPOSED, PROFILES, PUSHED, prefix
 from tests.deploy.profiles import rendered as objects_of
 
 CLOUD = CLOUDS[0]
@@ -220,15 +220,14 @@ def accounts_with(
             accounts_with("routes", {"network": "1"}, selected="route", provider="thalassa"),
             "a has no routes: thalassa is not hcloud or openstack",
         ),
+        ({"metrics.podMonitor.enable": True}, "metrics/podMonitor': additional properties 'enable'"),
+        ({"metrics.serviceMonitor.enabled": True}, "metrics': additional properties 'serviceMonitor'"),
+        ({"metrics.prometheusRule.runbookBase": "docs"}, "runbookBase': 'docs' does not match pattern"),
+        ({"metrics.podMonitor.interval": "often"}, "interval': 'often' does not match pattern"),
         ({"console.enabled": True, "console.exposed.enabled": True}, "set tlsSecretName"),
-        (
-            {
-                "daemonSet.enabled": True,
-                "console": {"enabled": True},
-                "console.exposed": {"enabled": True, "tlsSecretName": "a", "hosts": ["a"]},
-            },
-            "only the console of the leader has data",
-        ),
+        (EXPOSED | {"console.exposed.hosts": []}, "hosts to the names"),
+        (EXPOSED | {"console.exposed.hosts": ["https://console.example"]}, "pattern"),
+        (EXPOSED | {"daemonSet.enabled": True}, "use kubectl port-forward"),
     ],
     ids=str,
 )
@@ -280,14 +279,15 @@ def images_of_services(manifests: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("profile", "repository"),
+    ("values", "repository"),
     [
-        ("default", PLACEHOLDER),
-        ("reference", PUSHED["image.repository"]),
+        (ChartValues(overrides={"image.tag": None}), PLACEHOLDER),
+        (PROFILES["reference"], PUSHED["image.repository"]),
     ],
+    ids=["no tag", "reference"],
 )
-def test_the_image_has_the_configured_repository_and_the_charts_version(profile: str, repository: str):
-    assert images_of_services(objects_of(profile)) == {f"{repository}:{APP_VERSION}"}
+def test_the_image_has_the_configured_repository_and_the_charts_version(values: ChartValues, repository: str):
+    assert images_of_services(render_manifests(values)) == {f"{repository}:{APP_VERSION}"}
 
 
 @pytest.mark.parametrize(
@@ -383,16 +383,6 @@ def test_a_digest_overrides_the_tag():
         f"{PLACEHOLDER}@{digest}"
     }
     assert get_nats_image(overrides) == f"nats@{digest}"
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [{key: None} for key in ("image.tag", "podAnnotations", "extraArgs", "resources", "podLabels")],
-    ids=str,
-)
-def test_a_key_without_a_value_means_the_default(overrides: dict[str, Any]):
-    images = images_of_services(render_manifests(ChartValues(overrides=overrides)))
-    assert images == {f"{PLACEHOLDER}:{APP_VERSION}"}
 
 
 @pytest.mark.parametrize(

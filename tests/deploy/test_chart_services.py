@@ -99,13 +99,9 @@ def test_the_deployments_are_the_services_that_the_daemonset_would_run(
     assert installed == {run.spec.service for run in select_definitions(runs, reading)}
 
 
-def test_without_queries_of_machines_there_is_no_talos_credential(tmp_path: Path):
+def test_without_queries_of_machines_there_is_no_talos_credential():
     found = rendered("csr-only")
     assert set(services_in("csr-only")) == {"watcher", "metadata", "csr"}
-    _, of_metadata = reading_of(of_deployments(found)["metadata"], found, tmp_path)
-    _, of_csr = reading_of(of_deployments(found)["csr"], found, tmp_path)
-    assert of_metadata.get(MetadataSettings).without_talos
-    assert of_csr.get(CsrSettings).without_talos
     assert not [m for m in found if m["apiVersion"].startswith("talos.dev/")]
     assert "talos-secrets" not in yaml.safe_dump_all(found)
 

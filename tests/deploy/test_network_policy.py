@@ -11,10 +11,8 @@ from libs.common.contract.services import SERVICES
 from libs.testbed.helm.chart import (
     CHART,
     ChartValues,
-    HelmError,
     Manifest,
     render_manifests,
-    render_text,
     select_kind,
 )
 from tests.deploy.profiles import (
@@ -263,18 +261,3 @@ def test_configured_labels_are_added():
     for kind in OURS:
         (each,) = select_kind(found, kind).values()
         assert release.items() <= each["metadata"]["labels"].items()
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"metrics.podMonitor.enable": True},
-        {"metrics.serviceMonitor.enabled": True},
-        {"metrics.prometheusRule.runbookBase": "docs"},
-        {"metrics.podMonitor.interval": "often"},
-    ],
-    ids=str,
-)
-def test_a_mistake_in_these_values_is_rejected_by_name(overrides: dict[str, Any]):
-    with pytest.raises(HelmError, match="metrics"):
-        render_text(ChartValues(overrides=overrides))
