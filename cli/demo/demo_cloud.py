@@ -22,7 +22,7 @@ from libs.testbed.clouds.hcloud.project import SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
-from libs.testbed.talos_pki import write_private
+from libs.testbed.pki import write_private
 
 ACCOUNT: Final = "demo"
 PLATFORM: Final = "hcloud"

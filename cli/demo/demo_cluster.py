@@ -18,7 +18,6 @@ from cli.demo.demo_options import DemoOptions
 from cli.demo.progress_sources import LOG_FLAGS
 from libs.common.contract.node import CONTROL_PLANE_LABEL
 from libs.common.contract.services import CLOUD, CONSOLE, CONSOLE_PORT, DEFAULT_SERVICES, IPAM, LIFECYCLE
-from libs.testbed import talos_front
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets import KubeletFleet
@@ -171,7 +170,7 @@ def _choose_machines(
     run_dir: Path, options: DemoOptions
 ) -> tuple[str, AbstractAsyncContextManager[MachineFleet]]:
     if options.real_talos:
-        return "Talos's own API server (apid)", talos_front.start_machines(run_dir)
+        return "Talos's own API server (apid)", MachineFleet.start_behind_apid(run_dir)
     if options.real:
         return "Talos API on COSI's own server", MachineFleet.start(run_dir)
     return "Talos API, simulated", MachineFleet.start_simulated(run_dir)

@@ -114,10 +114,6 @@ class AdmissionWebhook:
 
 
 def _make_context(authority: CertificateAuthority, folder: Path) -> ssl.SSLContext:
-    pair = authority.issue_server(["127.0.0.1"])
-    certificate, key = folder / "webhook.crt", folder / "webhook.key"
-    certificate.write_bytes(pair.certificate)
-    key.write_bytes(pair.key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
+    tls.load_cert_chain(*authority.issue_server(["127.0.0.1"]).write(folder, "webhook"))
     return tls

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -32,23 +32,20 @@ class Reply(msgspec.Struct):
     id: int
     error: str = ""
     calls: list[CallCount] = []
+    result: msgspec.Raw = msgspec.Raw(b"null")  # of commands of the kubelets
 
 
 class CommandRejected(ValueError):
     """The process could not carry out a command; the message has its reason."""
 
 
-R = TypeVar("R", bound=Reply)
-
-
-class CommandChannel(Generic[R]):
+class CommandChannel:
     """The channel to one process. If it ends, every waiter gets ChildExited with the last log lines."""
 
-    def __init__(self, child: ChildProcess, reply: type[R]) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self._child = child
-        self._type = reply
         self._ids = itertools.count(_READY + 1)
-        self._waiting: dict[int, asyncio.Future[R]] = {}
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._writer: asyncio.WriteTransport
         self._reading: asyncio.Task[None]
 
@@ -68,7 +65,7 @@ class CommandChannel(Generic[R]):
 
     async def send_command(
         self, command: str, *, answer_seconds: float = HANG_SECONDS, **arguments: Any
-    ) -> R:
+    ) -> Reply:
         """Send a command and return its reply. Raises CommandRejected."""
         if self._reading.done():
             raise self._make_exit_error()
@@ -92,13 +89,13 @@ class CommandChannel(Generic[R]):
         await self._reading
         await self._child.wait()
 
-    def _add_waiter(self, number: int) -> asyncio.Future[R]:
+    def _add_waiter(self, number: int) -> asyncio.Future[Reply]:
         self._waiting[number] = asyncio.get_running_loop().create_future()
         return self._waiting[number]
 
     async def _read_replies(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
-            reply = msgspec.json.decode(line, type=self._type)
+            reply = msgspec.json.decode(line, type=Reply)
             waiting = self._waiting.pop(reply.id)
             if not waiting.done():
                 waiting.set_result(reply)
@@ -111,9 +108,9 @@ class CommandChannel(Generic[R]):
 
 
 @contextlib.asynccontextmanager
-async def open_channel(child: ChildProcess, reply: type[R]) -> AsyncIterator[CommandChannel[R]]:
+async def open_channel(child: ChildProcess) -> AsyncIterator[CommandChannel]:
     """Yield the channel to a process once it is ready; the process ends with the context."""
-    channel = CommandChannel(child, reply)
+    channel = CommandChannel(child)
     try:
         await channel.wait_until_ready()
         yield channel

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from libs.common.client_tls import make_client_context
-from libs.testbed.pki import CertificateAuthority, KeyPair
+from libs.testbed.pki import CertificateAuthority
 
 _ADMIN_GROUPS = ("system:masters",)
 # The names in the API server's certificate, as Talos creates it for the control plane machine cp-1: the local
@@ -41,7 +41,7 @@ class KubeCredentials:
         self.authority = CertificateAuthority.make(common_name="kubernetes")
         self.ca_file = run_dir / "ca.crt"
         self._issued: set[str] = set()
-        self.write("ca", self.authority.pair)
+        self.authority.pair.write(run_dir, "ca")
 
     def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
         """Return the files of a client certificate and its key; "admin" without groups may do everything."""
@@ -50,7 +50,7 @@ class KubeCredentials:
         certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
         if name not in self._issued:  # files of an earlier run are of another authority
             self._issued.add(name)
-            self.write(name, self.authority.issue_client(common_name=user, organizations=groups))
+            self.authority.issue_client(common_name=user, organizations=groups).write(self.run_dir, name)
         return certificate, key
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
@@ -69,13 +69,6 @@ class KubeCredentials:
         context.load_verify_locations(cafile=self.ca_file)
         context.load_cert_chain(*self.client(user, groups))
         return context
-
-    def write(self, name: str, pair: KeyPair) -> None:
-        """Write a pair into the run directory as `<name>.crt` and `<name>.key`."""
-        (self.run_dir / f"{name}.crt").write_bytes(pair.certificate)
-        key = self.run_dir / f"{name}.key"
-        key.touch(mode=0o600)
-        key.write_bytes(pair.key)
 
 
 def build_kubeconfig(user: str, cluster: Mapping[str, str], identity: Mapping[str, str]) -> bytes:

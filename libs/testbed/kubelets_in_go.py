@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from libs.testbed.child_process import ChildProcess, make_directory
-from libs.testbed.command_channel import CommandChannel, Reply, open_channel
+from libs.testbed.command_channel import CommandChannel, open_channel
 from libs.testbed.control_plane.build import KUBELETS, build_program
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import (
@@ -75,16 +75,10 @@ class HeartbeatCounts(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class GoReply(Reply):
-    """One line of stdout."""
-
-    result: msgspec.Raw = msgspec.Raw(b"null")
-
-
 class KubeletsInGo:
     """A process of kubelets. Names must be loaded before they are used."""
 
-    def __init__(self, child: ChildProcess, channel: CommandChannel[GoReply]) -> None:
+    def __init__(self, child: ChildProcess, channel: CommandChannel) -> None:
         self.child = child
         self._channel = channel
 
@@ -93,7 +87,7 @@ class KubeletsInGo:
     async def start(cls, run_dir: Path, api: ControlPlane) -> AsyncIterator[KubeletsInGo]:
         """Start the process; it watches Nodes and requests, and ends with the context."""
         child = await start_kubelets_program("kubelets", run_dir, api, api.client())
-        async with open_channel(child, GoReply) as channel:
+        async with open_channel(child) as channel:
             yield cls(child, channel)
 
     async def load_kubelets(self, kubelets: Iterable[SimKubelet], *, certificates: int = 0) -> None:
@@ -234,5 +228,5 @@ class ApproveEverything:
         credentials = api.client(cls.USER, ["system:masters"])
         flags = ("-approve", str(concurrency))
         child = await start_kubelets_program("approve-everything", run_dir, api, credentials, *flags)
-        async with open_channel(child, GoReply):
+        async with open_channel(child):
             yield cls(child)

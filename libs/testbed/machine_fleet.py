@@ -1,20 +1,21 @@
-"""The client of the Talos machines of `control_plane/machines` or `sim_machines`."""
+"""The client of simulated Talos machines: in Go, alone or behind an apid each, or in Python."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from libs.testbed.child_process import ChildProcess
-from libs.testbed.command_channel import CommandChannel, Reply, open_channel
-from libs.testbed.control_plane.build import MACHINES, build_program
+from libs.testbed.command_channel import CommandChannel, open_channel
+from libs.testbed.control_plane.build import MACHINES, TALOS_FRONT, build_program
 from libs.testbed.machine_facts import (
     Address,
     Extension,
@@ -27,8 +28,10 @@ from libs.testbed.machine_facts import (
     make_machine,
     make_member,
 )
+from libs.testbed.namespaces import find_namespace
+from libs.testbed.pki import write_private
 from libs.testbed.ports import allocate_port
-from libs.testbed.talos_pki import TalosPki, write_private
+from libs.testbed.talos_pki import TalosPki
 
 __all__ = [
     "Address",
@@ -46,6 +49,9 @@ __all__ = [
 ]
 
 
+_NAMES: Final = ("127.0.0.1", "localhost")  # of the endpoints
+
+
 class CallKey(NamedTuple):
     """The key of a call count."""
 
@@ -60,7 +66,7 @@ class MachineFleet:
     def __init__(
         self,
         child: ChildProcess,
-        channel: CommandChannel[Reply],
+        channel: CommandChannel,
         pki: TalosPki,
         run_dir: Path,
         ports: Sequence[int],
@@ -91,6 +97,29 @@ class MachineFleet:
 
     @classmethod
     @contextlib.asynccontextmanager
+    async def start_behind_apid(cls, run_dir: Path) -> AsyncIterator[MachineFleet]:
+        """Start machines behind Talos's own API server (`control_plane/talos_front`), as `start` does.
+
+        Each machine has an apid, in a network namespace. The endpoint on the loopback leads to the first
+        control plane machine. Without one it leads to a gateway, which only forwards calls.
+
+        Raises NamespaceError, or BuildError if the program cannot be built.
+        """
+        namespace = await find_namespace("net", "the real Talos API")  # before the build, which takes minutes
+        program = await build_program(TALOS_FRONT)
+        pki = TalosPki(run_dir / "pki", _NAMES, writes_ca_key=True)
+        port = allocate_port()
+        # Bind the endpoint here: the program is in another network namespace.
+        with socket.create_server(("127.0.0.1", port)) as endpoint:
+            descriptor = endpoint.fileno()
+            argv: list[str | Path] = [*namespace, program, "-pki", pki.directory.resolve()]
+            argv += ["-listen-fds", str(descriptor)]
+            child = ChildProcess.start("talos_front", argv, run_dir, pipes=True, inherited=[descriptor])
+        async with open_channel(child) as channel:
+            yield cls(child, channel, pki, run_dir, [port])
+
+    @classmethod
+    @contextlib.asynccontextmanager
     async def _start_program(
         cls,
         program: Sequence[str | Path],
@@ -100,11 +129,11 @@ class MachineFleet:
         env: Mapping[str, str] | None = None,
     ) -> AsyncIterator[MachineFleet]:
         """Start a program with the flags and the commands of `control_plane/machines`."""
-        pki = TalosPki(run_dir / "pki", ["127.0.0.1", "localhost"])
+        pki = TalosPki(run_dir / "pki", _NAMES)
         ports = [allocate_port() for _ in range(endpoints)]
         argv = [*program, "-pki", pki.directory, "-listen", ",".join(map(str, ports))]
         child = ChildProcess.start("machines", argv, run_dir, env=env, pipes=True)
-        async with open_channel(child, Reply) as channel:
+        async with open_channel(child) as channel:
             yield cls(child, channel, pki, run_dir, ports)
 
     def write_talosconfig(
@@ -197,3 +226,21 @@ class MachineFleet:
     async def reset_calls(self) -> None:
         """Reset the counts to zero."""
         await self._channel.send_command("reset_calls")
+
+    # ---- only behind an apid
+
+    async def renew_certificates(self, *machine_ids: str) -> None:
+        """Replace the certificates of machines by ones of the same CA, as Talos does every 12 hours."""
+        await self._channel.send_command("renew", names=list(machine_ids))
+
+    async def issue_without_addresses(self, *machine_ids: str) -> None:
+        """Give machines certificates without their addresses, until their facts are put again."""
+        await self._channel.send_command("misname", names=list(machine_ids))
+
+    async def lead_endpoints_to(self, machine_id: str) -> None:
+        """Lead new connections to a machine, as a talosconfig does whose endpoint is a worker."""
+        await self._channel.send_command("enter", names=[machine_id])
+
+    async def restart_apid(self, *machine_ids: str) -> None:
+        """Kill the API servers of machines, start them again, and wait until they serve."""
+        await self._channel.send_command("restart", names=list(machine_ids))

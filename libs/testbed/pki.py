@@ -6,6 +6,7 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 from cryptography import x509
@@ -32,6 +33,13 @@ class KeyPair(msgspec.Struct, frozen=True):
 
     certificate: bytes
     key: bytes
+
+    def write(self, folder: Path, name: str) -> tuple[Path, Path]:
+        """Write `<name>.crt` and `<name>.key` into the folder, and return both."""
+        certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+        write_private(certificate, self.certificate)
+        write_private(key, self.key)
+        return certificate, key
 
 
 class CertificateAuthority(msgspec.Struct, frozen=True):
@@ -164,3 +172,11 @@ def _digest(key: PrivateKey) -> hashes.SHA256 | None:
 
 def _private_pem(key: PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def write_private(path: Path, text: bytes) -> None:
+    """Replace the file atomically: a handshake may read it at any time. Only this user can read it."""
+    fresh = path.with_suffix(".fresh")
+    fresh.touch(mode=0o600)
+    fresh.write_bytes(text)
+    fresh.replace(path)

@@ -30,10 +30,6 @@ _TOOLS: Final = ("apt-get", "dpkg-deb")
 _FIX: Final = "install Debian's package prometheus, or put prometheus and promtool on PATH"
 
 
-class PrometheusUnavailable(RuntimeError):
-    """There is no Prometheus and none can be downloaded; the message contains reason and fix."""
-
-
 class QueryRejected(RuntimeError):
     """Prometheus rejected a query; the message is its response."""
 
@@ -60,15 +56,15 @@ class Alert(NamedTuple):
     state: str  # pending or firing
 
 
-def find_or_fetch(path: str | None = None) -> PrometheusPrograms:
-    """Return the programs from `path` (None: PATH) or Debian's package. Raises PrometheusUnavailable."""
-    found = shutil.which("prometheus", path=path), shutil.which("promtool", path=path)
+def find_or_fetch() -> PrometheusPrograms:
+    """Return the programs from PATH, or from Debian's package. Raises CommandFailed."""
+    found = shutil.which("prometheus"), shutil.which("promtool")
     if found[0] and found[1]:
         return PrometheusPrograms(Path(found[0]), Path(found[1]))
     try:
-        programs = _unpack_package(path) / "usr/bin"
+        programs = _unpack_package() / "usr/bin"
     except CommandFailed as error:
-        raise PrometheusUnavailable(
+        raise CommandFailed(
             f"no Prometheus on PATH, and the download failed: {error}\nThe fix: {_FIX}"
         ) from error
     return PrometheusPrograms(programs / "prometheus", programs / "promtool")
@@ -124,19 +120,15 @@ class PrometheusServer:
 
 @contextlib.asynccontextmanager
 async def start_prometheus(
-    targets: Mapping[str, str],
-    *,
-    rules: Path | None = None,
-    scrape_seconds: float = 0.5,
-    run_dir: Path | None = None,
+    targets: Mapping[str, str], *, rules: Path, scrape_seconds: float
 ) -> AsyncIterator[PrometheusServer]:
     """Run a server that scrapes `targets` (name -> host:port) and evaluates the file `rules` as often.
 
-    It is configured as in docs and chart: `honor_labels`, OpenMetrics, exemplars. `run_dir` must be empty.
+    It is configured as in docs and chart: `honor_labels`, OpenMetrics, exemplars.
     """
     programs = await asyncio.to_thread(find_or_fetch)
     with tempfile.TemporaryDirectory(prefix="talos-ccm-prometheus-") as own:
-        folder = run_dir or Path(own)
+        folder = Path(own)
         async with aiohttp.ClientSession() as session:
             server = PrometheusServer(folder, session)
             server.set_targets(targets)
@@ -152,11 +144,11 @@ async def start_prometheus(
                 await child.kill()
 
 
-def _build_configuration(folder: Path, rules: Path | None, scrape_seconds: float) -> dict[str, Any]:
+def _build_configuration(folder: Path, rules: Path, scrape_seconds: float) -> dict[str, Any]:
     every = f"{round(scrape_seconds * 1000)}ms"
     return {
         "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
-        "rule_files": [str(rules.resolve())] if rules else [],
+        "rule_files": [str(rules.resolve())],
         "scrape_configs": [
             {
                 "job_name": "talos-ccm",
@@ -177,13 +169,13 @@ def _build_flags(port: int) -> list[str]:
     ]
 
 
-def _unpack_package(path: str | None) -> Path:
+def _unpack_package() -> Path:
     """Return the folder with the files of Debian's package, downloaded once per user.
 
     apt downloads and verifies it. Nothing is installed, so root is not needed; nor are package lists, which
-    a bare Debian image lacks. `path` is the search path for apt-get and dpkg-deb. Raises CommandFailed.
+    a bare Debian image lacks. Raises CommandFailed.
     """
-    lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
+    lacks = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if lacks:
         raise CommandFailed(f"this machine is not like Debian: it lacks {' and '.join(lacks)}")
     return get_or_make(f"prometheus-{_identify_system()}", "fetching Debian's package prometheus", _fetch)
@@ -217,7 +209,7 @@ def main() -> None:
     """Find or download the programs and print their paths."""
     try:
         programs = find_or_fetch()
-    except PrometheusUnavailable as error:
+    except CommandFailed as error:
         sys.exit(str(error))
     for program in programs:
         print(program)

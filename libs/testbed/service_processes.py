@@ -131,13 +131,8 @@ class ServiceProcesses:
 
     async def wait_until_ready(self, seconds: float = HANG_SECONDS) -> None:
         """Wait until every process is ready. Raises ChildExited or TimeoutError, with the last log lines."""
-        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
-            for name, child in self.children.items():
-
-                async def says_ready(port: int = self.ports[name]) -> bool:
-                    return (await _fetch(session, port, "/readyz"))[0] == HTTPStatus.OK
-
-                await wait_until(says_ready, child, what="ready", seconds=seconds)
+        for name, child in self.children.items():
+            await wait_until(partial(self.is_ready, name), child, what="ready", seconds=seconds)
 
     async def kill(self, name: str) -> None:
         """Kill a process (SIGKILL), as in a crash, and remove it from the children."""

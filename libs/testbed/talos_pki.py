@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from libs.testbed.pki import CertificateAuthority, KeyPair
+from libs.testbed.pki import CertificateAuthority, KeyPair, write_private
 
 
 class TalosPki:
@@ -35,12 +35,8 @@ class TalosPki:
         server = self.authority.issue_server(self._names, common_name="talos-machines")
         if self._writes_ca_key:  # first: a program that notices the new certificate reads the key, too
             write_private(self.directory / "ca.key", self.authority.pair.key)
-        for name, text in (
-            ("ca.crt", self.authority.pem),
-            ("server.crt", server.certificate),
-            ("server.key", server.key),
-        ):
-            write_private(self.directory / name, text)
+        write_private(self.directory / "ca.crt", self.authority.pem)
+        server.write(self.directory, "server")
 
     def client(
         self, roles: Sequence[str], *, lifetime: timedelta, issued_at: datetime | None = None
@@ -72,11 +68,3 @@ class TalosPki:
 
 def _base64(text: bytes) -> str:
     return base64.b64encode(text).decode()
-
-
-def write_private(path: Path, text: bytes) -> None:
-    """Replace the file atomically: a handshake may read it at any time. Only this user can read it."""
-    fresh = path.with_suffix(".fresh")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(text)
-    fresh.replace(path)

@@ -15,9 +15,9 @@ from typing import Final
 from libs.common.contract.services import NAMED_SERVICES
 from libs.testbed.compose.addresses import API_SERVER, FOLDER, TALOS
 from libs.testbed.kube_credentials import build_kubeconfig
-from libs.testbed.pki import CertificateAuthority, KeyPair, make_service_account_keys
+from libs.testbed.pki import CertificateAuthority, make_service_account_keys, write_private
 from libs.testbed.service_permissions import get_user_name
-from libs.testbed.talos_pki import TalosPki, write_private
+from libs.testbed.talos_pki import TalosPki
 
 LIFETIME: Final = timedelta(days=1)
 _API_SERVER_NAMES: Final = ("kube-apiserver", "localhost", "127.0.0.1", "kubernetes.default.svc")
@@ -48,16 +48,16 @@ def _write_nats_credentials(keys: Path, service: Path) -> None:
 
 
 def _write_control_plane(folder: Path, authority: CertificateAuthority) -> None:
-    _write(folder, "ca", authority.pair)
-    _write(folder, "apiserver", authority.issue_server(_API_SERVER_NAMES))
-    _write(folder, "service-account", make_service_account_keys())
+    authority.pair.write(folder, "ca")
+    authority.issue_server(_API_SERVER_NAMES).write(folder, "apiserver")
+    make_service_account_keys().write(folder, "service-account")
     manager = _make_kubeconfig(authority, "system:kube-controller-manager", API_SERVER)
     write_private(folder / "controller-manager.kubeconfig", manager)
 
 
 def _write_admin(folder: Path, authority: CertificateAuthority) -> None:
     write_private(folder / "ca.crt", authority.pem)
-    _write(folder, "admin", authority.issue_client(common_name="admin", organizations=_MASTERS))
+    authority.issue_client(common_name="admin", organizations=_MASTERS).write(folder, "admin")
     published = _make_kubeconfig(authority, "admin", "https://127.0.0.1:16443", _MASTERS)
     write_private(folder / "kubeconfig", published)
 
@@ -69,11 +69,6 @@ def _make_kubeconfig(
     identity = {"client-certificate-data": _text(pair.certificate), "client-key-data": _text(pair.key)}
     cluster = {"server": server, "certificate-authority-data": _text(authority.pem)}
     return build_kubeconfig(user, cluster, identity)
-
-
-def _write(folder: Path, name: str, pair: KeyPair) -> None:
-    write_private(folder / f"{name}.crt", pair.certificate)
-    write_private(folder / f"{name}.key", pair.key)
 
 
 def _text(pem: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -51,6 +50,9 @@ class ControlPlane:
         self.server = f"https://127.0.0.1:{self._ports['apiserver']}"
         self._credentials = KubeCredentials(run_dir, self.server)
         self.ca_file = self._credentials.ca_file
+        self.client = self._credentials.client
+        self.kubeconfig = self._credentials.kubeconfig
+        self.ssl_context = self._credentials.ssl_context
         self.etcd: ChildProcess
         self.apiserver: ChildProcess
         self.controller_manager: ChildProcess | None = None
@@ -80,22 +82,9 @@ class ControlPlane:
         finally:
             await control_plane.stop()
 
-    def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
-        """Return the files of a client certificate and its key; "admin" without groups may do everything."""
-        return self._credentials.client(user, groups)
-
     def issue_serving_certificate(self, name: str, hosts: Sequence[str]) -> tuple[Path, Path]:
         """Issue a serving certificate of the cluster's CA; return `<name>.crt` and `<name>.key`."""
-        self._credentials.write(name, self._credentials.authority.issue_server(hosts))
-        return self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
-
-    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
-        """Return a kubeconfig for `user` in `groups`, with a client certificate."""
-        return self._credentials.kubeconfig(user, groups)
-
-    def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
-        """Return an SSL context with the client certificate of `user` in `groups`."""
-        return self._credentials.ssl_context(user, groups)
+        return self._credentials.authority.issue_server(hosts).write(self.run_dir, name)
 
     def audit_mark(self) -> int:
         """Return the present end of the audit log."""
@@ -197,8 +186,8 @@ class ControlPlane:
                 watching.cancel()
 
     def _write_files(self, audit_policy: str) -> None:
-        self._credentials.write("apiserver", self._credentials.authority.issue_server(API_SERVER_HOSTS))
-        self._credentials.write("service-account", make_service_account_keys())
+        self._credentials.authority.issue_server(API_SERVER_HOSTS).write(self.run_dir, "apiserver")
+        make_service_account_keys().write(self.run_dir, "service-account")
         manager = self.kubeconfig("system:kube-controller-manager")
         manager.rename(self.run_dir / "controller-manager.kubeconfig")
         (self.run_dir / "audit.yaml").write_text(audit_policy)

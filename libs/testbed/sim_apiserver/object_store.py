@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from libs.testbed.sim_apiserver.refusals import expired
+
 HISTORY_LIMIT: Final = 10_000  # changes of a kind
 
 
@@ -34,10 +36,6 @@ class StoredChange(msgspec.Struct, frozen=True):
     stored: StoredObject
 
 
-class CompactedError(Exception):
-    """The history does not reach back to that version."""
-
-
 class ObjectTable:
     """All objects of one kind."""
 
@@ -55,9 +53,9 @@ class ObjectTable:
             del self._history[:half]
 
     def list_changes(self, since: int) -> list[StoredChange]:
-        """Return the changes after version `since`, in order. Raises CompactedError."""
+        """Return the changes after version `since`, in order. Raises Refusal if some are dropped."""
         if since < self.compacted:
-            raise CompactedError(f"too old resource version: {since} ({self.compacted})")
+            raise expired(f"too old resource version: {since} ({self.compacted})")
         return self._history[bisect_right(self._history, since, key=lambda change: change.stored.version) :]
 
     def list_namespace(self, namespace: str) -> tuple[StoredObject, ...]:

@@ -54,6 +54,8 @@ class SimApiServer:
         self.server = f"https://127.0.0.1:{self._port}"
         self.credentials = KubeCredentials(run_dir, self.server)
         self.ca_file = self.credentials.ca_file
+        self.kubeconfig = self.credentials.kubeconfig
+        self.ssl_context = self.credentials.ssl_context
         self._signs = True
         self._audit: list[AuditedRequest] = []
         self._news = ChangeNotifier()
@@ -74,14 +76,6 @@ class SimApiServer:
             yield server
         finally:
             await server.stop()
-
-    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
-        """Return a kubeconfig for `user` in `groups`; "admin" without groups may do everything."""
-        return self.credentials.kubeconfig(user, groups)
-
-    def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
-        """Return an SSL context with the client certificate of `user` in `groups`."""
-        return self.credentials.ssl_context(user, groups)
 
     def issue_token(self, user: str, groups: Sequence[str] = ()) -> str:
         """Return a token of `user` in `groups`, for token reviews."""
@@ -113,10 +107,9 @@ class SimApiServer:
 
     async def resume(self) -> None:
         """Listen, on the same port and with the same objects as before a stop."""
-        self.credentials.write("apiserver", self.credentials.authority.issue_server(API_SERVER_HOSTS))
+        pair = self.credentials.authority.issue_server(API_SERVER_HOSTS)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        run_dir = self.credentials.run_dir
-        context.load_cert_chain(run_dir / "apiserver.crt", run_dir / "apiserver.key")
+        context.load_cert_chain(*pair.write(self.credentials.run_dir, "apiserver"))
         context.load_verify_locations(self.ca_file)
         context.verify_mode = ssl.CERT_OPTIONAL
         runner = web.ServerRunner(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -13,8 +13,8 @@ from aiohttp import web
 from libs.testbed.sim_apiserver.api import SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number
 from libs.testbed.sim_apiserver.authorization import Identity
-from libs.testbed.sim_apiserver.object_store import CompactedError, StoredChange
-from libs.testbed.sim_apiserver.refusals import Refusal, expired
+from libs.testbed.sim_apiserver.object_store import StoredChange
+from libs.testbed.sim_apiserver.refusals import Refusal
 from libs.testbed.sim_apiserver.request_bodies import make_selector
 
 _DEFAULT_SECONDS: Final = 1800  # the real server: 30 to 60 minutes
@@ -51,24 +51,23 @@ class WatchStream:
 
     async def stream_events(self, response: web.StreamResponse) -> None:
         """Send events until the timeout, or until the history is compacted."""
-        await _write_changes_to(
-            response, (StoredChange("ADDED", stored) for stored in self._present), self._encode_change
-        )
+        await self._write(response, [StoredChange("ADDED", stored) for stored in self._present])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
-                while await self._write_changes(response):
+                while True:
+                    try:
+                        changes = self._table.list_changes(self._position)
+                    except Refusal as expired:
+                        await response.write(make_error_event(expired))
+                        return
+                    if changes:
+                        self._position = changes[-1].stored.version
+                        await self._write(response, changes)
                     await self._news.wait(self._kind.plural)
 
-    async def _write_changes(self, response: web.StreamResponse) -> bool:
-        try:
-            changes = self._table.list_changes(self._position)
-        except CompactedError as error:
-            await response.write(make_error_event(expired(str(error))))
-            return False
-        if changes:
-            self._position = changes[-1].stored.version
-            await _write_changes_to(response, changes, self._encode_change)
-        return True
+    async def _write(self, response: web.StreamResponse, changes: Iterable[StoredChange]) -> None:
+        if lines := b"".join(map(self._encode_change, changes)):
+            await response.write(lines)
 
     def _encode_change(self, change: StoredChange) -> bytes:
         stored = change.stored
@@ -84,10 +83,3 @@ def make_error_event(refusal: Refusal) -> bytes:
 
 def _encode_event(kind: str, raw: bytes) -> bytes:
     return f'{{"type":"{kind}","object":'.encode() + raw + b"}\n"
-
-
-async def _write_changes_to(
-    response: web.StreamResponse, changes: Iterable[StoredChange], line: Callable[[StoredChange], bytes]
-) -> None:
-    if lines := b"".join(map(line, changes)):
-        await response.write(lines)

@@ -17,7 +17,7 @@ from libs.testbed.machine_facts import (
     make_machine,
     make_member,
 )
-from libs.testbed.talos_front import TalosFront
+from libs.testbed.machine_fleet import MachineFleet
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +45,10 @@ def worker(control: SimMachineFacts) -> SimMachineFacts:
 @pytest.fixture(scope="module")
 async def front(
     control: SimMachineFacts, worker: SimMachineFacts, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[TalosFront]:
+) -> AsyncIterator[MachineFleet]:
     """The running cluster, one for each file."""
-    async with TalosFront.start(tmp_path_factory.mktemp("front")) as running:
-        await running.machines.put_machines(control, worker)
+    async with MachineFleet.start_behind_apid(tmp_path_factory.mktemp("front")) as running:
+        await running.put_machines(control, worker)
         yield running
 
 

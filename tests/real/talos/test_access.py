@@ -12,7 +12,7 @@ from grpclib.exceptions import GRPCError
 from libs.talos import resources
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
-from libs.testbed.talos_front import TalosFront
+from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.talos_pki import TalosPki
 from tests.contract.cosi_wire import connected, encode
 from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
@@ -35,10 +35,10 @@ EVERY_RESOURCE += resources.INVENTORY.values()
 
 @pytest.mark.parametrize("asked", EVERY_RESOURCE, ids=lambda asked: asked.step)
 async def test_a_reader_can_list_and_watch_each_resource_that_we_read(
-    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, asked: resources.ResourceRef
+    front: MachineFleet, worker: SimMachineFacts, control: SimMachineFacts, asked: resources.ResourceRef
 ):
     machine = control if asked is resources.CONTROLLER_MANAGER else worker
-    machines = front.machines
+    machines = front
     async with connected(machines.endpoints[0], machines.pki) as reader:
         listed = await reader.list(machine.reachable_at[0], asked.namespace, asked.type)
         assert listed, "the machine has one"
@@ -47,10 +47,10 @@ async def test_a_reader_can_list_and_watch_each_resource_that_we_read(
 
 
 async def test_our_client_reads_everything_as_a_reader(
-    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, tmp_path: Path
+    front: MachineFleet, worker: SimMachineFacts, control: SimMachineFacts, tmp_path: Path
 ):
     node = worker.reachable_at[0]
-    async with asking(front.machines.write_talosconfig(tmp_path / "config")) as api:
+    async with asking(front.write_talosconfig(tmp_path / "config")) as api:
         facts = await api.fetch_facts(node, deadline_seconds=HANG_SECONDS)
         inventory = await api.fetch_inventory(node, list(resources.INVENTORY), deadline_seconds=HANG_SECONDS)
         networks = await api.fetch_cluster_networks(deadline_seconds=HANG_SECONDS)
@@ -62,9 +62,9 @@ async def test_our_client_reads_everything_as_a_reader(
 @pytest.mark.parametrize("role", ["os:reader", "os:operator", "os:admin"])
 @pytest.mark.parametrize("kind", SENSITIVE)
 async def test_only_an_admin_reads_a_sensitive_type(
-    front: TalosFront, worker: SimMachineFacts, role: str, kind: str
+    front: MachineFleet, worker: SimMachineFacts, role: str, kind: str
 ):
-    machines, node = front.machines, worker.reachable_at[0]
+    machines, node = front, worker.reachable_at[0]
     async with connected(machines.endpoints[0], machines.pki, roles=(role,)) as client:
         if role == "os:admin":
             await client.list(node, SENSITIVE[kind], kind)
@@ -76,9 +76,9 @@ async def test_only_an_admin_reads_a_sensitive_type(
 
 @pytest.mark.parametrize("role", ["os:reader", "os:none"])
 async def test_a_role_in_the_metadata_of_a_call_is_ignored(
-    front: TalosFront, worker: SimMachineFacts, role: str
+    front: MachineFleet, worker: SimMachineFacts, role: str
 ):
-    machines = front.machines
+    machines = front
     request = encode({1: "config", 2: "MachineConfigs.config.talos.dev", 3: "v1alpha1", 4: b""})
     async with connected(machines.endpoints[0], machines.pki, roles=(role,)) as client:
         for node in (None, worker.reachable_at[0]):
@@ -88,9 +88,9 @@ async def test_a_role_in_the_metadata_of_a_call_is_ignored(
 
 @pytest.mark.parametrize("role", ["os:none", "os:etcd:backup", "os:impersonator"])
 async def test_a_role_that_may_not_read_is_a_permission_fault(
-    front: TalosFront, worker: SimMachineFacts, tmp_path: Path, role: str
+    front: MachineFleet, worker: SimMachineFacts, tmp_path: Path, role: str
 ):
-    config = front.machines.write_talosconfig(tmp_path / "config", roles=(role,))
+    config = front.write_talosconfig(tmp_path / "config", roles=(role,))
     async with asking(config) as api:
         fault = await query_fault(api, worker.reachable_at[0])
     assert fault.kind == "permission"
@@ -98,9 +98,9 @@ async def test_a_role_that_may_not_read_is_a_permission_fault(
 
 
 async def test_a_certificate_without_the_address_of_its_machine_is_another_machine(
-    front: TalosFront, tmp_path: Path
+    front: MachineFleet, tmp_path: Path
 ):
-    node, machines = "10.80.0.2", front.machines
+    node, machines = "10.80.0.2", front
     await machines.put_machines(make_machine("web-2", node))
     await front.issue_without_addresses("web-2")
     async with asking(machines.write_talosconfig(tmp_path / "config")) as api:
@@ -110,10 +110,10 @@ async def test_a_certificate_without_the_address_of_its_machine_is_another_machi
 
 
 async def test_an_endpoint_that_is_a_worker_answers_only_for_itself(
-    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, tmp_path: Path
+    front: MachineFleet, worker: SimMachineFacts, control: SimMachineFacts, tmp_path: Path
 ):
     await front.lead_endpoints_to(worker.id)
-    async with asking(front.machines.write_talosconfig(tmp_path / "config")) as api:
+    async with asking(front.write_talosconfig(tmp_path / "config")) as api:
         facts = await api.fetch_facts(worker.reachable_at[0], deadline_seconds=HANG_SECONDS)
         fault = await query_fault(api, control.reachable_at[0])
     await front.lead_endpoints_to(control.id)
@@ -122,20 +122,20 @@ async def test_an_endpoint_that_is_a_worker_answers_only_for_itself(
 
 
 async def test_a_client_of_a_foreign_ca_is_a_certificate_fault(
-    front: TalosFront, worker: SimMachineFacts, tmp_path: Path
+    front: MachineFleet, worker: SimMachineFacts, tmp_path: Path
 ):
     """We trust their CA, but they do not trust ours: with TLS 1.3 our own handshake succeeds."""
-    async with asking(write_config_of_foreign_client(front.machines, tmp_path)) as api:
+    async with asking(write_config_of_foreign_client(front, tmp_path)) as api:
         fault = await query_fault(api, worker.reachable_at[0])
     assert (fault.kind, fault.step) == ("certificate", "connect")
 
 
 async def test_a_server_of_a_foreign_ca_is_a_certificate_fault(
-    front: TalosFront, worker: SimMachineFacts, tmp_path: Path
+    front: MachineFleet, worker: SimMachineFacts, tmp_path: Path
 ):
     foreign = TalosPki(tmp_path / "pki", ["127.0.0.1"])
     config = tmp_path / "config"
-    config.write_text(foreign.talosconfig(front.machines.endpoints, lifetime=timedelta(hours=1)))
+    config.write_text(foreign.talosconfig(front.endpoints, lifetime=timedelta(hours=1)))
     async with asking(config) as api:
         fault = await query_fault(api, worker.reachable_at[0])
     assert (fault.kind, fault.step) == ("certificate", "connect")

@@ -10,9 +10,9 @@ import pytest
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.namespaces import NamespaceError
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.talos_front import TalosFront, start_machines
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_node
 from tests.bus_actors import wait_until
@@ -26,7 +26,7 @@ talos, cosi, machine = contract.talos, contract.cosi, contract.machine
 
 @pytest.fixture(scope="module")
 def start() -> contract.Start:
-    return start_machines
+    return MachineFleet.start_behind_apid
 
 
 class TestWhatAMachineSays(contract.TestWhatAMachineSays):
@@ -69,7 +69,7 @@ def test_a_user_without_namespaces_gets_the_reason(tmp_path: Path):
 @pytest.mark.usefixtures("no_namespaces")
 async def test_a_user_without_namespaces_gets_the_reasons_of_both_attempts(tmp_path: Path):
     with pytest.raises(NamespaceError, match=r"user namespaces \(unshare --net: .*; unshare --user: .*\)"):
-        async with TalosFront.start(tmp_path):
+        async with MachineFleet.start_behind_apid(tmp_path):
             pass
 
 
@@ -78,7 +78,7 @@ async def test_a_user_without_namespaces_gets_the_reasons_of_both_attempts(tmp_p
 
 RECOVERY_SECONDS = 15.0  # of apid, which dials again after 15 s at most
 
-Disturb = Callable[[TalosFront], Awaitable[None]]
+Disturb = Callable[[MachineFleet], Awaitable[None]]
 DISTURBANCES: dict[str, Disturb] = {
     "certificates are renewed": lambda front: front.renew_certificates("control-1", "web-1"),
     "the machine's API server restarts": lambda front: front.restart_apid("web-1"),
@@ -87,22 +87,22 @@ DISTURBANCES: dict[str, Disturb] = {
 
 
 @pytest.fixture
-async def settings(front: TalosFront, worker: SimMachineFacts, tmp_path: Path) -> MetadataSettings:
+async def settings(front: MachineFleet, worker: SimMachineFacts, tmp_path: Path) -> MetadataSettings:
     """Settings of a reader; the worker has its facts."""
-    await front.machines.put_machines(worker)
-    config = front.machines.write_talosconfig(tmp_path / "talosconfig")
+    await front.put_machines(worker)
+    config = front.write_talosconfig(tmp_path / "talosconfig")
     return msgspec.structs.replace(CALM, talosconfig=config)
 
 
 @pytest.mark.parametrize("disturbance", DISTURBANCES)
 async def test_a_change_reaches_the_node_after(
-    front: TalosFront,
+    front: MachineFleet,
     nats_server: NatsServer,
     stream: FlowActor,
     settings: MetadataSettings,
     disturbance: str,
 ):
-    worker = front.machines.get_machine("web-1")
+    worker = front.get_machine("web-1")
     assert worker.platform is not None
     async with run_metadata(nats_server.url, None, settings) as service:
         await stream.publish_node(make_node(ip=worker.reachable_at[0]))
@@ -110,7 +110,7 @@ async def test_a_change_reaches_the_node_after(
         await wait_until(lambda: service._nodes["web-1"].state.is_watched)
         await DISTURBANCES[disturbance](front)
         platform = msgspec.structs.replace(worker.platform, zone="elsewhere")
-        await front.machines.change_machine("web-1", platform=platform)
+        await front.change_machine("web-1", platform=platform)
         await stream.wait_for_enriched(
             "web-1",
             NodeEnriched,
@@ -120,10 +120,10 @@ async def test_a_change_reaches_the_node_after(
 
 
 async def test_a_role_that_may_not_read_is_the_fault_of_the_node(
-    front: TalosFront, nats_server: NatsServer, stream: FlowActor, settings: MetadataSettings
+    front: MachineFleet, nats_server: NatsServer, stream: FlowActor, settings: MetadataSettings
 ):
     assert settings.talosconfig is not None
-    front.machines.write_talosconfig(settings.talosconfig, roles=("os:none",))
+    front.write_talosconfig(settings.talosconfig, roles=("os:none",))
     async with run_metadata(nats_server.url, None, settings):
         await stream.publish_node(make_node(ip="10.80.0.1"))
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)

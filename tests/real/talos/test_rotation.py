@@ -10,16 +10,16 @@ import pytest
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts
-from libs.testbed.talos_front import TalosFront
+from libs.testbed.machine_fleet import MachineFleet
 from tests.bus_actors import wait_until
 from tests.talos_actors import asking, following, opened
 
 
 @pytest.fixture
-async def talosconfig(front: TalosFront, worker: SimMachineFacts, tmp_path: Path) -> Path:
+async def talosconfig(front: MachineFleet, worker: SimMachineFacts, tmp_path: Path) -> Path:
     """A talosconfig; the worker has its facts."""
-    await front.machines.put_machines(worker)
-    return front.machines.write_talosconfig(tmp_path / "config")
+    await front.put_machines(worker)
+    return front.write_talosconfig(tmp_path / "config")
 
 
 async def wait_until_answers(api: TalosApi, machine: SimMachineFacts) -> None:
@@ -36,12 +36,12 @@ async def wait_until_answers(api: TalosApi, machine: SimMachineFacts) -> None:
 
 
 async def test_an_open_watch_outlives_renewed_certificates_of_both_machines(
-    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, talosconfig: Path
+    front: MachineFleet, worker: SimMachineFacts, control: SimMachineFacts, talosconfig: Path
 ):
     async with asking(talosconfig) as api, aclosing(await opened(api, worker)) as signals:
         for name in ("renewed-1", "renewed-2"):
             await front.renew_certificates(control.id, worker.id)
-            await front.machines.change_machine(worker.id, name=name)
+            await front.change_machine(worker.id, name=name)
             assert await following(signals) is None
             assert (
                 await api.fetch_facts(worker.reachable_at[0], deadline_seconds=HANG_SECONDS)
@@ -50,7 +50,7 @@ async def test_an_open_watch_outlives_renewed_certificates_of_both_machines(
 
 @pytest.mark.parametrize("restarted", ["worker", "control"], ids=["the machine's", "the endpoint's"])
 async def test_a_watch_ends_when_an_apid_restarts_and_opens_again(
-    front: TalosFront,
+    front: MachineFleet,
     worker: SimMachineFacts,
     talosconfig: Path,
     restarted: str,
@@ -67,21 +67,21 @@ async def test_a_watch_ends_when_an_apid_restarts_and_opens_again(
 
 
 async def test_a_replaced_ca_is_used_from_the_next_connection_on_and_open_watches_live_on(
-    front: TalosFront, worker: SimMachineFacts, talosconfig: Path
+    front: MachineFleet, worker: SimMachineFacts, talosconfig: Path
 ):
     async with asking(talosconfig) as api:
         async with aclosing(await opened(api, worker)) as signals:
-            front.machines.pki.rotate()
-            front.machines.write_talosconfig(talosconfig)
+            front.pki.rotate()
+            front.write_talosconfig(talosconfig)
             assert (
                 await api.fetch_facts(worker.reachable_at[0], deadline_seconds=HANG_SECONDS)
             ).node_name == worker.name
-            await front.machines.change_machine(worker.id, name="replaced")
+            await front.change_machine(worker.id, name="replaced")
             assert await following(signals) is None
         await sees_a_change(front, api, worker)
 
 
-async def sees_a_change(front: TalosFront, api: TalosApi, machine: SimMachineFacts) -> None:
+async def sees_a_change(front: MachineFleet, api: TalosApi, machine: SimMachineFacts) -> None:
     async with aclosing(await opened(api, machine)) as signals:
-        await front.machines.change_machine(machine.id, name="changed")
+        await front.change_machine(machine.id, name="changed")
         assert await following(signals) is None
