@@ -9,9 +9,10 @@ from grpclib.client import Channel, Stream
 from grpclib.const import Cardinality
 from grpclib.encoding.base import CodecBase
 
-from libs.common.contract.machine import FaultKind
+from libs.common.contract.machine import CONNECT_STEP, FaultKind, MachineFault
 from libs.talos.bounded_protocol import BoundedProtocol, BoundedStream
 from libs.talos.credentials import Credentials
+from libs.talos.faults import MAX_MESSAGE_CHARS
 from libs.talos.talosconfig import Endpoint
 
 _TLS_SHUTDOWN_SECONDS: Final = 1.0  # with asyncio's 30 s, the streams of a dead connection would wait
@@ -24,8 +25,15 @@ class ConnectionRejected(ConnectionError):
     """
 
 
-def classify_connection_error(error: OSError) -> tuple[FaultKind, str]:
-    """Return the kind and the text of a connection error."""
+def translate_connection_error(error: OSError, *, endpoint: str, certificate_problem: str) -> MachineFault:
+    """Return the fault of a failed connection; `certificate_problem` describes our own certificate."""
+    kind, reason = _classify_connection_error(error)
+    hint = f"; {certificate_problem}" if certificate_problem and kind == "certificate" else ""
+    message = f"no connection to {endpoint}: {reason}{hint}"
+    return MachineFault(kind=kind, step=CONNECT_STEP, endpoint=endpoint, message=message[:MAX_MESSAGE_CHARS])
+
+
+def _classify_connection_error(error: OSError) -> tuple[FaultKind, str]:
     match error:
         case ssl.SSLCertVerificationError():
             return "certificate", f"its certificate is not trusted: {error.verify_message}"

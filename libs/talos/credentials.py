@@ -12,9 +12,9 @@ import msgspec
 
 from libs.common.client_tls import as_path, make_client_context
 from libs.talos.talosconfig import (
-    ClientCertificate,
     CredentialsError,
     Endpoint,
+    TalosConfig,
     parse_talosconfig,
     read_client_certificate,
 )
@@ -139,29 +139,29 @@ def load_credentials(
     """Load credentials from the text of a talosconfig. Raises CredentialsError."""
     config = parse_talosconfig(text, source=str(source), endpoints=endpoints)
     where = f"{source}: context {config.context!r}"
-    client = read_client_certificate(config.certificate, config.key, where=where)
+    client, roles = read_client_certificate(config.certificate, config.key, where=where)
     return Credentials(
         cluster_name=config.cluster,
         endpoints=config.endpoints,
-        tls=_build_tls_context(config.ca, client, where),
-        roles=client.roles,
-        not_before=client.not_before,
-        not_after=client.not_after,
+        tls=_build_tls_context(config, where),
+        roles=roles,
+        not_before=client.not_valid_before_utc,
+        not_after=client.not_valid_after_utc,
         source=source,
         written_at=written_at,
         digest=digest,
     )
 
 
-def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.SSLContext:
+def _build_tls_context(config: TalosConfig, where: str) -> ssl.SSLContext:
     context = make_client_context()
     context.set_alpn_protocols(["h2"])
     try:
-        context.load_verify_locations(cadata=ca.decode("ascii"))
+        context.load_verify_locations(cadata=config.ca.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
         raise CredentialsError(f"{where}: field ca: the certificate is not readable: {error}") from error
     try:
-        with as_path(client.key + b"\n" + client.certificate) as name:
+        with as_path(config.key + b"\n" + config.certificate) as name:
             context.load_cert_chain(name)
     except (ssl.SSLError, OSError) as error:
         raise CredentialsError(f"{where}: fields crt and key: OpenSSL rejects them: {error}") from error

@@ -1,11 +1,11 @@
-"""Translates gRPC statuses and connection errors to MachineFaults, in words for operators."""
+"""Translates gRPC statuses to MachineFaults, in words for operators."""
 
 import re
 from typing import Final
 
 import msgspec
 
-from libs.common.contract.machine import CONNECT_STEP, FaultKind, MachineFault
+from libs.common.contract.machine import FaultKind, MachineFault
 
 MAX_MESSAGE_CHARS: Final = 500
 
@@ -76,12 +76,3 @@ def _describe(status: Status) -> str:
     if "not authorized" in status.message:
         return f"{text} (the client certificate's roles do not allow it; os:reader is needed)"
     return text
-
-
-def translate_connection_error(
-    kind: FaultKind, reason: str, *, endpoint: str, certificate_problem: str
-) -> MachineFault:
-    """Return the fault of a failed connection; `certificate_problem` describes our own certificate."""
-    hint = f"; {certificate_problem}" if certificate_problem and kind == "certificate" else ""
-    message = f"no connection to {endpoint}: {reason}{hint}"
-    return MachineFault(kind=kind, step=CONNECT_STEP, endpoint=endpoint, message=message[:MAX_MESSAGE_CHARS])

@@ -9,10 +9,9 @@ from typing import Final, Literal, Self
 from libs.common.clocks import loop_time
 from libs.common.contract.machine import CONNECT_STEP, FaultKind, MachineFault
 from libs.talos.channel import TalosChannel
-from libs.talos.connection import classify_connection_error
+from libs.talos.connection import translate_connection_error
 from libs.talos.credentials import Credentials, CredentialStore
 from libs.talos.endpoint_selector import EndpointSelector
-from libs.talos.faults import translate_connection_error
 from libs.talos.talosconfig import CredentialsError, Endpoint
 
 # A machine that floods its watches fills the window of their connection. Watches have their own connections,
@@ -90,12 +89,9 @@ class TalosSession:
                     async with asyncio.timeout_at(deadline):
                         await channel.wait_connected()
             except OSError as error:  # TimeoutError and ssl.SSLError among them
-                kind, reason = classify_connection_error(error)
                 problem = credentials.problem(self.clock())
                 endpoint = channel.endpoint
-                fault = translate_connection_error(
-                    kind, reason, endpoint=str(endpoint), certificate_problem=problem
-                )
+                fault = translate_connection_error(error, endpoint=str(endpoint), certificate_problem=problem)
                 # If the attempt is still running, only the deadline of this call has ended.
                 if not channel.is_connecting and credentials is self._credentials:
                     self.endpoint_selector.mark_failed(endpoint, fault, loop_time())

@@ -4,7 +4,6 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,9 @@ from libs.common.contract.ip_addresses import parse_ip
 from libs.common.safe_yaml import YamlError, read_yaml
 
 APID_PORT: Final = 50000
+# Talos labels its PKCS#8 keys in a way that OpenSSL does not know.
+_TALOS_KEY_LABEL: Final = b"ED25519 PRIVATE KEY-----"
+_PKCS8_KEY_LABEL: Final = b"PRIVATE KEY-----"
 SERVICE_ACCOUNT_FILE: Final = Path("/var/run/secrets/talos.dev/config")
 _MAX_SHOWN_CHARS: Final = 80  # characters of an identity
 _PORT: Final = re.compile(r"[0-9]{1,5}\Z")
@@ -91,7 +93,7 @@ def parse_talosconfig(text: bytes, *, source: str, endpoints: str = "") -> Talos
         endpoints=tuple(dict.fromkeys(_endpoint(one, origin) for one in listed)),
         ca=_pem(context.ca, f"{where}: field ca"),
         certificate=_pem(context.certificate, f"{where}: field crt"),
-        key=_pem(context.key, f"{where}: field key"),
+        key=_pem(context.key, f"{where}: field key").replace(_TALOS_KEY_LABEL, _PKCS8_KEY_LABEL),
     )
 
 
@@ -170,27 +172,13 @@ def _host_and_port(text: str) -> tuple[str, str]:
     return host, port
 
 
-# Talos labels its PKCS#8 keys in a way that OpenSSL does not know.
-_TALOS_KEY_LABEL: Final = b"ED25519 PRIVATE KEY-----"
-_PKCS8_KEY_LABEL: Final = b"PRIVATE KEY-----"
+def read_client_certificate(
+    certificate: bytes, key: bytes, *, where: str
+) -> tuple[x509.Certificate, tuple[str, ...]]:
+    """Return a certificate and its Talos roles ("os:reader"), whose key is checked, too.
 
-
-class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed client certificate, and the PEM texts in the form that OpenSSL reads."""
-
-    not_before: datetime
-    not_after: datetime
-    roles: tuple[str, ...]  # "os:reader" ...
-    certificate: bytes
-    key: bytes
-
-    def __repr__(self) -> str:
-        return f"ClientCertificate(until {self.not_after})"  # without the key
-
-
-def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> ClientCertificate:
-    """Parse a certificate and its key; `where` is file and context for errors. Raises CredentialsError."""
-    key = key.replace(_TALOS_KEY_LABEL, _PKCS8_KEY_LABEL)
+    `where` is file and context for errors. Raises CredentialsError.
+    """
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
         public = parsed.public_key()
@@ -203,10 +191,4 @@ def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> Cl
         raise CredentialsError(f"{where}: field key: the private key is not readable: {error}") from error
     if private.public_key() != public:
         raise CredentialsError(f"{where}: field key: the key does not match the certificate in field crt")
-    return ClientCertificate(
-        not_before=parsed.not_valid_before_utc,
-        not_after=parsed.not_valid_after_utc,
-        roles=roles,
-        certificate=certificate,
-        key=key,
-    )
+    return parsed, roles

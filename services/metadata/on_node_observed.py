@@ -24,6 +24,7 @@ from services.metadata.core.inventory_state import InventoryPoll
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.node_step import PollMachine, decide_node_step
 from services.metadata.core.object_state import ForgetObject, Publish, Timing, Wait
+from services.metadata.core.outage_detector import OutageDetector
 from services.metadata.core.shown_addresses import ShownAddresses
 from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.machines.machine_watcher import MachineWatcher
@@ -31,7 +32,6 @@ from services.metadata.machines.query_machine import QueryFailure, QueryResult, 
 from services.metadata.machines.replacement_detector import ReplacementDetector
 from services.metadata.machines.talos_client import TalosClient
 from services.metadata.node_registry import NodeRegistry
-from services.metadata.outage_prober import OutageProber
 from services.metadata.poll_requirements import PollRequirements
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class NodeReconciler:
     clock: Clock
     publisher: EnrichmentPublisher[EnrichedNode]
     nodes: NodeRegistry
-    outage: OutageProber
+    outage: OutageDetector
     requirements: PollRequirements
     watcher: MachineWatcher
     talos: TalosClient
@@ -144,7 +144,8 @@ class NodeReconciler:
             )
         _log_poll(before, after)
         self._set_state(after)
-        self.outage.record_poll(self.name, after.fault, began=began)
+        for name in self.outage.record_poll(self.name, after.fault, began=began, now=timing.now):
+            self.nodes.expedite_poll(name, self.clock.random())  # spread over a second
 
     def _get_stored(self) -> EnrichedNode | None:
         """Return the event in the stream; None if the last message that is known of has not arrived yet."""

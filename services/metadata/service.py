@@ -20,13 +20,15 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.services import METADATA
 from libs.common.contract.subjects import NETWORKS, is_node_subject, is_service_subject
-from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies, ServiceDefinition, run_every
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
 from services.metadata.core import node_state, request_state
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.object_state import Observation, PollIntervals, Publication
+from services.metadata.core.outage_detector import OutageDetector
 from services.metadata.enrichment_publisher import CSRS, NODES, EnrichmentPublisher
 from services.metadata.machines.dial_back import DialBackCache
 from services.metadata.machines.machine_watcher import MachineWatcher
@@ -36,7 +38,6 @@ from services.metadata.machines.talos_client import TalosClient, open_talos
 from services.metadata.node_registry import NodeRegistry
 from services.metadata.on_csr_observed import RequestIndex, RequestReconciler
 from services.metadata.on_node_observed import NodeReconciler
-from services.metadata.outage_prober import OutageProber
 from services.metadata.poll_requirements import PollRequirements
 from services.metadata.reconciler_pool import ReconcilerPool, supervise
 from services.metadata.settings import MetadataSettings
@@ -94,9 +95,7 @@ class MetadataService:
         self._registry.notify = self._request_index.on_node_changed
         # Machines.
         self._requirements = PollRequirements(settings)
-        self._outage = OutageProber(
-            self._registry, self._talos, self._clock, probe_seconds=settings.probe_seconds
-        )
+        self._outage = OutageDetector()
         self._watcher = MachineWatcher(
             self._talos,
             self._registry,
@@ -132,8 +131,7 @@ class MetadataService:
         try:
             async with asyncio.TaskGroup() as group:
                 if not settings.without_talos:
-                    group.create_task(self._watcher.open_queued())
-                    group.create_task(self._outage.run())
+                    group.create_task(run_every(settings.probe_seconds, self._probe_machine))
                     run_checks = self._request_index.run
                     group.create_task(supervise(run_checks, self._random, task="contested addresses"))
                     if (path := settings.cloud_config_file) is not None:
@@ -148,6 +146,7 @@ class MetadataService:
             await self._requests.close()
             await self._dial_backs.close()
             await self._nodes.close()
+            await self._watcher.close()
             await self._replacements.close()
             await self._talos.close()
 
@@ -234,6 +233,12 @@ class MetadataService:
             requests=self._request_index,
             without_talos=self._settings.without_talos,
         )
+
+    def _probe_machine(self) -> None:
+        """Poll one machine during an outage: the back-off of each Node would hide the end for a minute."""
+        self._registry.expedite_poll(self._outage.select_probe())
+        expires = self._talos.certificate_expires_at()
+        metrics.TALOS_CERTIFICATE_EXPIRY.set(expires.timestamp() if expires else 0)
 
     async def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:
         if not self._requirements.update(config):

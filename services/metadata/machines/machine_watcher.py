@@ -4,9 +4,8 @@ import asyncio
 import logging
 import math
 import random
-from collections import deque
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Final
 
 from libs.common.bus.delivery import backoff_seconds
 from libs.common.clocks import loop_time
@@ -20,12 +19,7 @@ from services.metadata.node_registry import NodeRegistry
 log = logging.getLogger(__name__)
 
 _POLL_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundreds of watches at once
-_MAX_QUEUE_SECONDS: Final = 30.0  # how long a queued watch waits for a quiet period at most
-
-
-class _QueuedWatch(NamedTuple):
-    since: float
-    given: asyncio.Future[None]
+_MAX_QUEUE_SECONDS: Final = 30.0  # how long a watch waits for a quiet period at most
 
 
 class MachineWatcher:
@@ -56,9 +50,9 @@ class MachineWatcher:
         self._targets: dict[str, str] = {}  # node name -> address
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._queue: deque[_QueuedWatch] = deque()
-        self._queued = asyncio.Event()
+        self._turn = asyncio.Lock()  # of the watch that opens next: first come, first served
         self._last_target_at = -math.inf  # time of the last new target, on the event loop's clock
+        self._next_open_at = -math.inf
 
     def set_target(self, name: str, node_ip: str) -> None:
         """Watch the machine at that address for that Node from now on; "" stops the watch."""
@@ -71,35 +65,15 @@ class MachineWatcher:
         if len(self._tasks) < self._limit:
             self._start(name, node_ip)
 
-    async def open_queued(self) -> None:
-        """Open queued watches one by one at the limited rate, in quiet periods, until cancelled."""
-        try:
-            while True:
-                await self._queued.wait()
-                await asyncio.sleep(self._seconds_until_quiet())
-                self._open_next()
-                if not self._queue:
-                    self._queued.clear()
-                await asyncio.sleep(self._open_interval)
-        finally:
-            await self._close()
-
-    def _seconds_until_quiet(self) -> float:
-        """Return the seconds until targets were quiet long enough, or the first watch has waited enough."""
-        waits_since = next((turn.since for turn in self._queue if not turn.given.done()), -math.inf)
-        return max(
-            0.0,
-            min(self._last_target_at + self._quiet_period, waits_since + _MAX_QUEUE_SECONDS) - loop_time(),
-        )
-
-    def _open_next(self) -> None:
-        if self._seconds_until_quiet() > 0:
-            return  # a new target arrived meanwhile
-        while self._queue and (self._queue[0].given.done() or not self._slots.is_full):
-            turn = self._queue.popleft()
-            if not turn.given.done():
-                turn.given.set_result(None)
-                return
+    async def close(self) -> None:
+        """End all watches."""
+        tasks = [*self._tasks.values(), *self._ending]
+        self._tasks.clear()
+        self._targets.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        metrics.TALOS_MACHINE_WATCHES.set(0)
 
     def _start(self, name: str, node_ip: str) -> None:
         self._tasks[name] = asyncio.create_task(self._watch(name, node_ip), name=f"watch {name}")
@@ -155,16 +129,13 @@ class MachineWatcher:
         self._nodes.apply(name, lambda state, timing: state.watch_ended(within, timing))
 
     async def _wait_turn(self) -> None:
-        turn = _QueuedWatch(since=loop_time(), given=asyncio.get_running_loop().create_future())
-        self._queue.append(turn)
-        self._queued.set()
-        await turn.given
-
-    async def _close(self) -> None:
-        tasks = [*self._tasks.values(), *self._ending]
-        self._tasks.clear()
-        self._targets.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        metrics.TALOS_MACHINE_WATCHES.set(0)
+        """Return when this watch may open: in a quiet period, at the limited rate, while slots are free."""
+        latest = loop_time() + _MAX_QUEUE_SECONDS
+        async with self._turn:
+            while True:
+                quiet_at = min(self._last_target_at + self._quiet_period, latest)
+                wait = max(quiet_at, self._next_open_at) - loop_time()
+                if wait <= 0 and not self._slots.is_full:
+                    self._next_open_at = loop_time() + self._open_interval
+                    return
+                await asyncio.sleep(wait if wait > 0 else self._open_interval)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.talos.bounded_protocol import HeaderEncoder
+from libs.talos.connection import ConnectionRejected, translate_connection_error
 from libs.talos.cosi_messages import EventType
 from libs.talos.endpoint_selector import (
     BACKOFF_CAP_SECONDS,
@@ -19,7 +20,6 @@ from libs.talos.endpoint_selector import (
 from libs.talos.faults import (
     MAX_MESSAGE_CHARS,
     Status,
-    translate_connection_error,
     translate_status,
 )
 from libs.talos.machine_events import WatchOpening
@@ -98,9 +98,12 @@ def test_a_server_cannot_make_a_fault_long():
 
 def test_the_clock_is_blamed_only_where_a_certificate_failed():
     hint = "our certificate expired"
-    fault = translate_connection_error("certificate", "no", endpoint="e:1", certificate_problem=hint)
-    assert fault.message == "no connection to e:1: no; our certificate expired"
-    fault = translate_connection_error("refused", "no", endpoint="e:1", certificate_problem=hint)
+    rejected = ConnectionRejected()
+    fault = translate_connection_error(rejected, endpoint="e:1", certificate_problem=hint)
+    assert fault.kind == "certificate"
+    assert fault.message.startswith("no connection to e:1: it closed the connection")
+    assert fault.message.endswith("; our certificate expired")
+    fault = translate_connection_error(OSError("no"), endpoint="e:1", certificate_problem=hint)
     assert fault.message == "no connection to e:1: no"
     assert (fault.step, fault.endpoint, fault.kind) == ("connect", "e:1", "refused")
 
