@@ -1,7 +1,6 @@
 """Combines the requests of many Nodes that wait at the same time into one write."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -33,36 +32,28 @@ class Batcher:
     def __post_init__(self) -> None:
         self._pending: dict[str, _Pending] = {}  # by uid; each Node submits one request at a time
         self._next_claim_at = float("-inf")
-        self._task: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
 
     async def submit(self, request: AllocationRequest) -> AllocationResult:
         """Return the result of the claim; raise its exception."""
         future: asyncio.Future[AllocationResult] = asyncio.get_running_loop().create_future()
         self._pending[request.uid] = (request, future)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+        async with self._lock:
+            if not future.done():  # else the request before this one has claimed for both
+                await self._claim_pending()
         return await future
 
-    async def close(self) -> None:
-        """Stop, and fail all pending requests."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        _fail(self._pending.values(), TemporaryError("ipam stops"))
-
-    async def _run(self) -> None:
-        while self._pending:
-            await asyncio.sleep(max(0.0, self._next_claim_at - self.clock()))
-            batch, self._pending = list(self._pending.values()), {}
-            began = self.clock()
-            try:
-                await self._resolve(batch)
-            finally:  # all are resolved, unless the task is cancelled
-                _fail(batch, TemporaryError("ipam stops"))
-            ended = self.clock()
-            pause = min(_MAX_PAUSE_SECONDS, max(_MIN_PAUSE_SECONDS, _PAUSES_PER_CLAIM * (ended - began)))
-            self._next_claim_at = ended + pause * self.random.uniform(1 - _JITTER, 1 + _JITTER)
+    async def _claim_pending(self) -> None:
+        await asyncio.sleep(max(0.0, self._next_claim_at - self.clock()))
+        batch, self._pending = list(self._pending.values()), {}
+        began = self.clock()
+        try:
+            await self._resolve(batch)
+        finally:  # all are resolved, unless this is cancelled
+            _fail(batch, TemporaryError("ipam stops"))
+        ended = self.clock()
+        pause = min(_MAX_PAUSE_SECONDS, max(_MIN_PAUSE_SECONDS, _PAUSES_PER_CLAIM * (ended - began)))
+        self._next_claim_at = ended + pause * self.random.uniform(1 - _JITTER, 1 + _JITTER)
 
     async def _resolve(self, batch: Sequence[_Pending]) -> None:
         try:

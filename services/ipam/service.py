@@ -130,7 +130,6 @@ class IpamService:
                 self._serve(),
             )
         finally:
-            await self._batcher.close()
             await self._event_recorder.flush()
 
     def problems(self) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ async def test_nodes_get_a_block_of_each_family_with_one_write_each_and_share_th
         batcher = service._batcher
         flow.kube.gate.clear()
         await flow.join_nodes(0)
-        await wait_until(lambda: batcher._task is not None and not batcher._pending, "a claim for one Node")
+        await wait_until(lambda: batcher._lock.locked() and not batcher._pending, "a claim for one Node")
         await flow.join_nodes(*range(1, 60))
         await wait_until(lambda: len(batcher._pending) == 59, "the others wait for the next claim")
         flow.kube.gate.set()
