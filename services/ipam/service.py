@@ -137,7 +137,7 @@ class IpamService:
         return (
             *self._flow.list_pause_reasons(),
             *self._cluster_view.problems(),
-            *(f"{page.name} is unreadable: {page.reason}" for page in self._allocator.pages.unreadable),
+            *self._allocator.pages.explain_closed().values(),
             *self._config_reloader.problems(),
         )
 

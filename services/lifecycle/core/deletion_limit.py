@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.timestamp import Timestamp
 from libs.common.json_errors import JSON_ERRORS
 
 WINDOW: Final = timedelta(hours=1)
@@ -28,7 +29,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One deletion, recorded before it happened."""
 
     node: str
-    at: datetime
+    at: Timestamp
     pool: str = ""  # of its limit
 
 
@@ -48,10 +49,6 @@ def grant_deletion(record: str, node: str, *, limit: DeletionLimit, now: datetim
         deletions = msgspec.json.decode(record or "[]", type=tuple[Deletion, ...])
     except JSON_ERRORS:
         return BudgetDenial(reason=f"annotation {ANNOTATION} of the Lease is invalid: delete it to continue")
-    if any(deletion.at.tzinfo is None for deletion in deletions):
-        return BudgetDenial(
-            reason=f"annotation {ANNOTATION} of the Lease has times without a time zone: delete it"
-        )
     recent = tuple(deletion for deletion in deletions if now - deletion.at < WINDOW)
     counted = [deletion.at for deletion in recent if deletion.pool == limit.pool]
     if len(counted) >= limit.per_hour:
