@@ -50,7 +50,7 @@ def pop_flags(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, s
 
     Raises UsageError for values that the service rejects.
     """
-    from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415 - for `--help`
+    from cli.cluster.installation import read_service_settings  # noqa: PLC0415 - for `--help`
 
     keys = [key for key in values if key.startswith(_FLAG)]
     flags = {key.removeprefix(_FLAG).replace("_", "-"): values.pop(key) for key in keys}

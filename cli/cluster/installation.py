@@ -1,13 +1,16 @@
-"""The installation as found in the workloads: services, ServiceAccounts, configuration. Pure."""
+"""The installation as found in the workloads: services, ServiceAccounts, configuration, settings. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
 from cli.cluster.cloud_accounts import list_container_accounts
 from cli.cluster.kube_objects import CHART, INSTANCE, Container, Workload
+from cli.cluster.pods import Pod
+from cli.cluster.unavailable import Unavailable, list_known
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import (
     CLOUD,
@@ -19,6 +22,7 @@ from libs.common.contract.services import (
     ElectionLease,
     ServiceSpec,
 )
+from libs.common.settings.read_settings import list_options, validate_settings
 
 PLACEHOLDER: Final = "your-registry.invalid/"  # the registry in the rendered files
 TALOS_VOLUME: Final = "talos-secrets"
@@ -215,3 +219,39 @@ def get_flow_order(service: str) -> tuple[int, str]:
         if service == spec.service or (spec is CLOUD and service.startswith(f"{CLOUD.service}-"))
     )
     return next(found, len(SERVICE_TABLE)), service
+
+
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+def list_containers(pods: tuple[Pod, ...] | Unavailable, service: ServiceSpec) -> Iterator[Container]:
+    """Yield the containers that run the service, of the known pods that have not ended."""
+    for pod in list_known(pods):
+        for container in pod.spec.containers:
+            if not pod.is_terminated and service in list_services(container):
+                yield container
+
+
+def find_container(pods: tuple[Pod, ...] | Unavailable, service: ServiceSpec) -> Container | None:
+    """Return a container that runs the service; None if no known pod has one."""
+    return next(list_containers(pods, service), None)
+
+
+def read_service_settings(
+    kind: type[Settings], given: Mapping[str, str], container: Container | None = None
+) -> Settings:
+    """Return the settings with the given values of flags, else those of the container, else the defaults.
+
+    "" in `given` = not given. Raises ValueError with the mistakes in given values.
+    """
+    arguments = [
+        f"--{name}={value}"
+        for name in (option.flag.name for option in list_options(kind))
+        for value in ([given[name]] if given.get(name) else container.flag_values(name) if container else ())
+    ]
+    read, mistakes = validate_settings([kind], arguments, {}, config=CloudConfig())
+    if mistakes and container:  # it cannot start
+        return read_service_settings(kind, given)
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return read.get(kind)

@@ -1,5 +1,6 @@
-"""Runs `talos-ccm inside` in a pod of a service, with the caller's permissions."""
+"""Runs `talos-ccm inside` in a pod of a service, with the caller's permissions, or queries NATS directly."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -9,7 +10,16 @@ from cli.cluster.access import AccessError
 from cli.cluster.kube_objects import CHART, COMPONENT, INSTANCE, NAME
 from cli.cluster.kube_reader import own_connections
 from cli.cluster.pods import Pod
+from cli.cluster.query import ClusterQuery, resolve_nats_access
 from cli.cluster.unavailable import Unavailable
+from cli.inside.flow_snapshot import (
+    FLOW_DECODER,
+    CertificateSnapshot,
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+)
+from cli.inside.talos_credential import REPORT_DECODER
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
@@ -92,3 +102,44 @@ async def run_inside(
         output = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
         why = f"it exited with status {ran.exit_status}: {output or error}"
         return Unavailable(reason=f"`talos-ccm inside {arguments[0]}` failed in the {container}'s pod: {why}")
+
+
+async def query_flow(
+    kube: KubeApi,
+    query: ClusterQuery,
+    pods: Sequence[Pod] | Unavailable,
+    objects: Sequence[FlowObject] = (),
+) -> FlowSnapshot | FlowUnavailable:
+    """Return the flow and the last messages about the objects, or why the flow is unavailable.
+
+    `pods` are those of the chart.
+    """
+    nats = resolve_nats_access(query, os.environ)
+    if nats is not None:
+        from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - loaded only if needed
+
+        return await query_nats(nats, objects)
+    try:
+        pod = choose_pod(pods, "watcher", query.namespace, query.release)
+    except AccessError as error:
+        return FlowUnavailable(reason=str(error), is_all_in_one=isinstance(error, AllInOneError))
+    arguments = ("flow", *(word for each in objects for word in ("--object", each.kind, each.name)))
+    found = await run_inside(kube, query.namespace, pod, "watcher", arguments, decoder=FLOW_DECODER)
+    return FlowUnavailable(reason=found.reason) if isinstance(found, Unavailable) else found
+
+
+async def fetch_certificates(
+    kube: KubeApi, query: ClusterQuery, pods: Sequence[Pod] | Unavailable
+) -> tuple[CertificateSnapshot, ...]:
+    """Return metadata's Talos certificate by exec in its pod; () if it is unavailable."""
+    if resolve_nats_access(query, os.environ) is not None:
+        return ()  # there are no pods to query, or this process may not exec
+    try:
+        pod = choose_pod(pods, "metadata", query.namespace, query.release)
+    except AccessError:
+        return ()
+    arguments = ("talos", "--offline")
+    found = await run_inside(kube, query.namespace, pod, "metadata", arguments, decoder=REPORT_DECODER)
+    if isinstance(found, Unavailable) or found.not_after is None:
+        return ()
+    return (CertificateSnapshot(name="talos", expires_at=found.not_after),)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.cluster.installation import get_lease_name
+from cli.cluster.installation import get_lease_name, list_containers
 from cli.cluster.kept_keys import ManagedNode
 from cli.cluster.kube_events import EventSummary, KubeEvent, summarize_events
 from cli.cluster.kube_objects import COLLECTIONS, Workload
@@ -17,7 +17,6 @@ from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.pod_commands import build_label_selector
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
-from cli.cluster.running_settings import list_containers
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
 from cli.command_exit import CommandError

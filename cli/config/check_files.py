@@ -8,8 +8,7 @@ from rich.text import Text
 
 from cli.config.chart_values import check_values_file
 from cli.config.config_check import FileReport, add_values_file_hint, check_config
-from cli.layout import pluralize
-from cli.lines import Line, print_error, print_json, print_lines
+from cli.lines import Line, pluralize, print_error, print_json, print_lines
 from cli.render.compiled_config import read_input
 from libs.common.cloud_config.model import Finding
 from libs.common.settings.cloud_config_reloader import UnreadableFile

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cli.layout import shorten
+from cli.lines import shorten
 from cli.render.facts_file import load_samples
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line

@@ -15,7 +15,7 @@ import msgspec
 from cli.demo import demo_cloud
 from cli.demo.demo_cloud import DemoCloud
 from cli.demo.demo_options import DemoOptions
-from cli.demo.progress_sources import LOG_FLAGS
+from cli.demo.node_progress import LOG_FLAGS
 from libs.common.contract.node import CONTROL_PLANE_LABEL
 from libs.common.contract.services import CLOUD, CONSOLE, CONSOLE_PORT, DEFAULT_SERVICES, IPAM, LIFECYCLE
 from libs.testbed.control_plane.control_plane import ControlPlane

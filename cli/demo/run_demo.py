@@ -23,8 +23,7 @@ from cli.demo.demo_cluster import (
 )
 from cli.demo.demo_environment import list_commands, write_environment
 from cli.demo.demo_options import DemoOptions, suggest_next_runs
-from cli.demo.node_progress import DemoProgress
-from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
+from cli.demo.node_progress import DemoProgress, LogFollower, follow_logs, watch_objects
 from cli.demo.rule_values import count_matches, format_rule_values, read_rule_keys
 from cli.progress import PROGRESS
 from cli.render.preview import diff_nodes

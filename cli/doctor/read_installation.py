@@ -21,6 +21,7 @@ from cli.cluster.kube_reader import (
     read_clock,
 )
 from cli.cluster.lease_state import LeaseState, read_lease_state
+from cli.cluster.pod_commands import query_flow
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, list_pods, list_workloads, read_cluster
 from cli.cluster.snapshot import ConfigFile
@@ -33,7 +34,6 @@ from cli.doctor.kubelet_queries import (
 )
 from cli.doctor.required_permissions import AccessReview, get_role_paths, list_access_reviews
 from cli.doctor.snapshot import AccessReviews, InstallationSnapshot, TalosObjects
-from cli.inside.flow_client import query_flow
 from libs.common.contract.kube_service import KubeService
 from libs.common.kube.access_reviews import UserInfo, review_access
 from libs.common.kube.api import SERVICES, KubeApi

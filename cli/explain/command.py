@@ -93,8 +93,8 @@ def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
     with run_command(_PROGRESS):
         import msgspec  # noqa: PLC0415
 
+        from cli.cluster.installation import read_service_settings  # noqa: PLC0415
         from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - for `--help`
-        from cli.cluster.running_settings import read_service_settings  # noqa: PLC0415
         from cli.explain.csr import output as view  # noqa: PLC0415
         from cli.explain.csr.from_cluster import RequestQuery, gather_request_evidence  # noqa: PLC0415
         from cli.explain.csr.request_explanation import explain_request  # noqa: PLC0415
@@ -161,9 +161,9 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command(_PROGRESS):
+        from cli.cluster.installation import find_container, read_service_settings  # noqa: PLC0415
         from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - `--help` need not load it
         from cli.cluster.query import ObjectQuery  # noqa: PLC0415
-        from cli.cluster.running_settings import find_container, read_service_settings  # noqa: PLC0415
         from cli.explain.node import output as view  # noqa: PLC0415
         from cli.explain.node.from_cluster import gather_node_evidence  # noqa: PLC0415
         from cli.explain.node.node_explanation import explain_node_evidence  # noqa: PLC0415

@@ -7,8 +7,7 @@ from typing import Final, Literal
 import msgspec
 from rich.text import Text
 
-from cli.layout import format_age, format_field
-from cli.lines import Line
+from cli.lines import Line, format_age, format_field
 from services.csr.core.certificate_request import quote_untrusted
 
 CheckOutcome = Literal["passed", "failed", "waits", "unknown"]

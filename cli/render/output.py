@@ -9,8 +9,7 @@ from rich.text import Text
 
 from cli.cluster.described_node import describe_sources
 from cli.cluster.kept_keys import format_kept_key
-from cli.layout import blank_line, format_names, pluralize
-from cli.lines import Line
+from cli.lines import Line, blank_line, format_names, pluralize
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, NodeChange, NodeDifference, Preview, group_equal

@@ -8,8 +8,7 @@ from rich.console import Console
 
 from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import CommandError
-from cli.layout import format_table
-from cli.lines import print_json, print_lines
+from cli.lines import format_table, print_json, print_lines
 from cli.render import output
 from cli.render.compiled_config import read_config
 from cli.render.facts_file import encode_facts, load_samples

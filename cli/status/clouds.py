@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.inside.flow_snapshot import FlowSnapshot
-from cli.layout import format_age, format_names, pluralize
+from cli.lines import format_age, format_names, pluralize
 from libs.clouds.request_budget import SHARE_OF_OTHERS
 from libs.common.contract.events import AccountReport, Decided, KubeServiceObserved
 from libs.common.contract.instances import read_instance_record

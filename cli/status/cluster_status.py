@@ -10,7 +10,7 @@ from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_snapshot import FlowSnapshot, LastMessage, StreamSnapshot
-from cli.layout import format_names
+from cli.lines import format_names
 from cli.status.clouds import AccountStatus, BlockedBalancer, list_blocked_balancers, summarize_accounts
 from cli.status.components import (
     CertificateStatus,

@@ -15,12 +15,12 @@ from rich.text import Text
 
 from cli.cluster.access import open_kube_client
 from cli.cluster.kube_reader import run_gathering
+from cli.cluster.pod_commands import fetch_certificates, query_flow
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, read_cluster, require
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.command_exit import CommandError
-from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, get_width, print_error, print_lines, print_result
 from cli.progress import PROGRESS

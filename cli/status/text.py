@@ -7,8 +7,9 @@ from typing import Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import KeptKeyReport, count_kept_keys, format_kept_key
-from cli.layout import (
+from cli.lines import (
     Cell,
+    Line,
     blank_line,
     format_age,
     format_field,
@@ -17,7 +18,6 @@ from cli.layout import (
     pluralize,
     shorten,
 )
-from cli.lines import Line
 from cli.status.clouds import AccountStatus, BlockedBalancer
 from cli.status.cluster_status import ClusterStatus
 from cli.status.components import (

@@ -143,7 +143,6 @@ READERS = {
     "cli.explain.csr.from_cluster",
     "cli.explain.node.from_cluster",
     "cli.explain.service.from_cluster",
-    "cli.inside.flow_client",
     "cli.inside.flow_reader",
     "cli.inside.talos_probe",
     "cli.render.from_cluster",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.layout import format_names, pluralize
+from cli.lines import format_names, pluralize
 from libs.clouds.instances import CREDENTIAL_ANCHOR
 from libs.common.contract.instances import InstanceAnchor, InstanceRecord, get_provider, read_instance_record
 from libs.common.contract.node import Node

@@ -11,7 +11,7 @@ from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.doctor.findings import APPROVAL_OFF, Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.layout import format_names
+from cli.lines import format_names
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, is_controller_selected

@@ -14,7 +14,7 @@ from cli.doctor.checks.competing_controllers import (
 )
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.layout import format_names
+from cli.lines import format_names
 from libs.common.contract.instances import get_provider
 from libs.common.contract.node import NETWORK_UNAVAILABLE, Node
 from services.cloud.core.balancers.balancer_record import read_balancer_record

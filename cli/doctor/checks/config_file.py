@@ -4,7 +4,7 @@ from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import check_config
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.layout import pluralize
+from cli.lines import pluralize
 from libs.common.cloud_config.model import Finding as Mistake
 
 _MAX_SHOWN = 5

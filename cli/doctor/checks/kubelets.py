@@ -6,7 +6,7 @@ from typing import Final
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import APPROVAL_OFF, Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.layout import format_names, pluralize
+from cli.lines import format_names, pluralize
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL

@@ -10,7 +10,7 @@ from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable, StreamSnapshot
-from cli.layout import format_names
+from cli.lines import format_names
 from libs.common.contract.subjects import STREAM
 
 _ALMOST_FULL: Final = 0.9

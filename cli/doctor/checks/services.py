@@ -11,7 +11,7 @@ from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot, UnreadyPods
-from cli.layout import format_names, shorten
+from cli.lines import format_names, shorten
 from libs.common.cloud_config.findings import truncate_line
 
 _VERSION: Final = "app.kubernetes.io/version"

@@ -8,7 +8,7 @@ from cli.cluster.unavailable import CLOCK_TOLERANCE, AbsentObject, Unavailable, 
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
-from cli.layout import format_age
+from cli.lines import format_age
 
 READER: Final = "os:reader"
 _MORE_THAN_READER: Final = ("os:admin", "os:operator", "os:etcd:backup")

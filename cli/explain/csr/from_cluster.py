@@ -7,11 +7,11 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.cluster.installation import find_container
 from cli.cluster.kube_reader import get_object, list_all, suggest_name
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ObjectQuery
 from cli.cluster.read_cluster import read_cluster, require
-from cli.cluster.running_settings import find_container
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.command_exit import CommandError
 from cli.explain.csr.request_evidence import (

@@ -8,6 +8,7 @@ from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import get_or_unavailable, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
+from cli.cluster.pod_commands import query_flow
 from cli.cluster.query import ObjectQuery
 from cli.cluster.read_cluster import list_events, read_cluster, require
 from cli.cluster.snapshot import ConfigFile
@@ -17,7 +18,6 @@ from cli.explain.node.node_evidence import (
     choose_machine_result,
     fall_back_to_bus,
 )
-from cli.inside.flow_client import query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.render.compiled_config import CompiledConfig, parse_config
 from libs.common.cloud_config.fact_fields import required_resources

@@ -16,7 +16,7 @@ from cli.explain.node.instance_fault import explains_fault, find_instance_fault
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
 from cli.explain.node.route_state import find_missing_route
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
-from cli.layout import format_age
+from cli.lines import format_age
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition

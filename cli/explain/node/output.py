@@ -12,8 +12,7 @@ from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.explain.node.route_state import describe_route
-from cli.layout import blank_line, format_field, pluralize
-from cli.lines import Line
+from cli.lines import Line, blank_line, format_field, pluralize
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import (
     DeadLetter,

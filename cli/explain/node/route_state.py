@@ -3,7 +3,7 @@
 from cli.cluster.cloud_accounts import AccountProcess, list_container_accounts
 from cli.cluster.unavailable import list_known
 from cli.explain.node.node_evidence import NodeEvidence
-from cli.layout import format_names
+from cli.lines import format_names
 from libs.common.contract.events import InstanceReport
 from libs.common.contract.instances import get_provider, read_instance_record
 from libs.common.contract.machine_loss import find_machine_loss, select_own_reports

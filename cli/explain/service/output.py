@@ -8,8 +8,7 @@ from rich.text import Text
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.explain.layout import format_findings, format_time, format_title, quote
 from cli.explain.service.service_explanation import ServiceExplanation, ServiceState, group_left_out
-from cli.layout import blank_line, format_field, format_names, pluralize
-from cli.lines import Line
+from cli.lines import Line, blank_line, format_field, format_names, pluralize
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 

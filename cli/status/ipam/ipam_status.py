@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.running_settings import find_container, read_service_settings
+from cli.cluster.installation import find_container, read_service_settings
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot
 from cli.cluster.unavailable import list_known
 from cli.inside.flow_snapshot import FlowSnapshot

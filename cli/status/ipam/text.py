@@ -7,8 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cli.layout import Cell, blank_line, format_field, format_more, format_table
-from cli.lines import Line
+from cli.lines import Cell, Line, blank_line, format_field, format_more, format_table
 from cli.status.ipam.ipam_status import IpamStatus, PoolStatus, QuarantinedClaim
 from cli.status.ipam.pod_cidrs import ADVICE, TITLES, ClaimConflict, PodCidrState, PodCidrStatus
 from libs.common.cloud_config.findings import truncate_line

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.pod_commands import choose_pod
+from cli.cluster.pod_commands import choose_pod, query_flow
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery, resolve_nats_access
 from cli.cluster.unavailable import Unavailable
 from cli.inside import flow_snapshot
-from cli.inside.flow_client import query_flow
 from libs.common.contract.services import READER_USER, SERVICES
 from libs.common.json_errors import JSON_ERRORS
 from tests.builders import NOW, make_leading, make_node, make_node_observed

@@ -14,8 +14,7 @@ from cli.cluster.kube_reader import suggest_name
 from cli.config.check_files import format_report, report_to_json
 from cli.config.command import check
 from cli.config.config_check import check_config
-from cli.layout import format_table
-from cli.lines import Line
+from cli.lines import Line, format_table
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
 from cli.render.output import format_preview, previews_to_json

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from cli.explain.csr.advice import _AFTER_A_DENIAL, _ENDS_A_WAIT
+from cli.explain.csr.output import _AFTER_A_DENIAL, _ENDS_A_WAIT
 from libs.common.bus.consumer_middleware import _OUTCOMES
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.file_keys import POOL

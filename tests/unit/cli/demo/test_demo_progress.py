@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from cli.demo.demo_cluster import make_kubelet, make_machines
-from cli.demo.node_progress import DemoProgress, compute_percentile, parse_log_line
-from cli.demo.progress_sources import LogFollower
+from cli.demo.node_progress import DemoProgress, LogFollower, compute_percentile, parse_log_line
 from cli.demo.rule_values import format_rule_values
 from cli.demo.view import format_certificates
 from libs.common.contract.signing_request import SigningRequestCondition

@@ -15,7 +15,7 @@ from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import AbsentObject, Unavailable, list_known
 from cli.inside import flow_snapshot
-from cli.layout import format_age
+from cli.lines import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes, summarize_requests
 from cli.status.text import format_status

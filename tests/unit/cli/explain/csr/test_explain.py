@@ -12,8 +12,7 @@ from cli.cluster.certificate_signing_request import (
     CsrCondition,
     find_newest,
 )
-from cli.explain.csr.advice import suggest_actions
-from cli.explain.csr.output import explanation_to_json, format_explanation
+from cli.explain.csr.output import explanation_to_json, format_explanation, suggest_actions
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, list_contested_addresses
 from cli.explain.csr.request_explanation import RequestExplanation, explain_request
 from cli.lines import format_json

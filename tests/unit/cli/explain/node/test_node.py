@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.installation import find_container, read_service_settings
 from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.pods import Pod
-from cli.cluster.running_settings import find_container, read_service_settings
 from cli.explain.command import node as explain_node_command
 from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
