@@ -86,13 +86,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     blocker: Notice | None = None
     not_ours: NotOurs | None = None
     notices: tuple[Notice, ...] = ()
-    status_summary: tuple[str, ...] = ()  # one line of text for each change to the status
-    node_summary: tuple[str, ...] = ()  # one line of text for each change to the Node
     rule_effects: RuleEffects | None = None  # None: the machine gave no facts
 
     @property
     def summary(self) -> tuple[str, ...]:
-        return self.status_summary + self.node_summary
+        """One line of text for each change."""
+        addresses = ", ".join(f"{each.type}={each.address}" for each in self.addresses or ())
+        return (
+            *(() if self.addresses is None else (f"addresses {addresses}",)),
+            *((f"condition {BLOCKED_CONDITION} removed",) if self.removes_condition else ()),
+            *self.node_summary,
+        )
+
+    @property
+    def node_summary(self) -> tuple[str, ...]:
+        """The lines of all changes but those to the status."""
+        return tuple(_summarize_changes(self.changes))
 
     @property
     def matching_rules(self) -> tuple[str, ...]:
@@ -112,31 +121,21 @@ def merge_plans(status_plan: Plan, node_plan: Plan) -> Plan:
     The labeler makes `node_plan` after the status patch, on the API server's response, which is the newest
     view of the Node.
     """
-    outcome, reason = (
-        (status_plan.outcome, status_plan.reason)
-        if node_plan.outcome == "unchanged"
-        else (node_plan.outcome, node_plan.reason)
-    )
-    if outcome == "initialized" and node_plan.outcome != "initialized":
-        outcome, reason = "updated", "another controller has initialized the Node meanwhile"
+    outcome, reason = node_plan.outcome, node_plan.reason
+    if outcome == "unchanged":
+        outcome, reason = status_plan.outcome, status_plan.reason
+        if outcome == "initialized":
+            outcome, reason = "updated", "another controller has initialized the Node meanwhile"
     return msgspec.structs.replace(
-        node_plan, outcome=outcome, reason=reason, status_summary=status_plan.status_summary
+        node_plan,
+        outcome=outcome,
+        reason=reason,
+        addresses=status_plan.addresses,
+        removes_condition=status_plan.removes_condition,
     )
 
 
-def summarize_status(
-    addresses: tuple[NodeAddress, ...] | None, *, removes_condition: bool
-) -> tuple[str, ...]:
-    """Return one line for each change to the Node's status."""
-    lines = []
-    if addresses is not None:
-        lines.append("addresses " + ", ".join(f"{each.type}={each.address}" for each in addresses))
-    if removes_condition:
-        lines.append(f"condition {BLOCKED_CONDITION} removed")
-    return tuple(lines)
-
-
-def summarize_changes(changes: NodeChanges) -> tuple[str, ...]:
+def _summarize_changes(changes: NodeChanges) -> Iterable[str]:
     """Return one line for each change to the Node; the record gets one only if nothing else changes."""
     labels = {key: value for key, value in changes.labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
     annotations = {

@@ -37,8 +37,6 @@ from services.labeler.core.plan.plan import (
     PlanOutcome,
     PlanPart,
     ProviderIDConflict,
-    summarize_changes,
-    summarize_status,
 )
 from services.labeler.core.plan.provider_id import plan_provider_id
 from services.labeler.core.plan.rejection import (
@@ -168,8 +166,7 @@ def _remove_stale_condition(node: Node, plan: Plan) -> Plan:
     stale = node.is_initialized and node.find_condition(BLOCKED_CONDITION) is not None
     if not stale or node.metadata.deletion_timestamp is not None:
         return plan
-    writes = summarize_status(None, removes_condition=True)
-    return msgspec.structs.replace(plan, outcome="updated", removes_condition=True, status_summary=writes)
+    return msgspec.structs.replace(plan, outcome="updated", removes_condition=True)
 
 
 def _should_remove_condition(node: Node) -> bool:
@@ -191,23 +188,19 @@ def _find_record(inputs: PlanInput) -> OwnershipRecord:
 
 
 def _combine_parts(inputs: PlanInput, node_ip: str, parts: _Parts) -> Plan:
-    node, changes = inputs.node, _combine_changes(inputs, parts)
-    removes_condition = _should_remove_condition(node)
-    status_summary = summarize_status(parts.addresses.addresses, removes_condition=removes_condition)
-    node_summary = summarize_changes(changes)
-    outcome: PlanOutcome = "updated" if status_summary or node_summary else "unchanged"
-    if not node.is_initialized:
-        outcome = "initialized"
-    return Plan(
-        outcome=outcome,
-        reason=_describe_outcome(outcome, inputs, node_ip, parts),
+    plan = Plan(
+        outcome="unchanged",
+        reason="",
         addresses=parts.addresses.addresses,
-        removes_condition=removes_condition,
-        changes=changes,
+        removes_condition=_should_remove_condition(inputs.node),
+        changes=_combine_changes(inputs, parts),
         notices=tuple(_list_notices(inputs, parts)),
-        status_summary=status_summary,
-        node_summary=node_summary,
     )
+    outcome: PlanOutcome = "updated" if plan.summary else "unchanged"
+    if not inputs.node.is_initialized:
+        outcome = "initialized"
+    reason = _describe_outcome(outcome, inputs, node_ip, parts)
+    return msgspec.structs.replace(plan, outcome=outcome, reason=reason)
 
 
 def _combine_changes(inputs: PlanInput, parts: _Parts) -> NodeChanges:

@@ -214,7 +214,6 @@ def test_after_the_status_is_written_the_rest_is_told_together_with_it():
     )
     both = merge_plans(first, planned(status_written))
     assert both.summary == first.summary
-    assert both.addresses is None
     assert (both.outcome, both.reason) == (first.outcome, first.reason)
 
 
