@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
-from libs.common.bus.delivery import Disposition, Nak
+from libs.common.bus.delivery import Disposition, Nak, RequeueAfter
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import EnrichedNodeGone
@@ -38,10 +38,8 @@ class _RolloutPass(msgspec.Struct, eq=False, kw_only=True):
 
     nodes: int
     started_at: float
-    left: dict[str, Message]  # subject -> the last message about each Node that is left
-    failed: set[str] = msgspec.field(default_factory=set)  # subjects of those left, after an attempt
-    changed: set[str] = msgspec.field(default_factory=set)  # subjects
-    is_reported: bool = False  # that attempts failed
+    left: set[str]  # subjects of the Nodes that are left
+    changed: int = 0  # Nodes
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,7 +59,7 @@ class ConfigRollout:
         self._requested = asyncio.Event()
         self._requested_reason = ""
         self._queue = NameQueue()
-        self._pass = _RolloutPass(nodes=0, started_at=self.clock(), left={})
+        self._pass = _RolloutPass(nodes=0, started_at=self.clock(), left=set())
 
     @property
     def is_busy(self) -> bool:
@@ -88,31 +86,26 @@ class ConfigRollout:
             self._start_pass()
 
     def _start_pass(self) -> None:
-        due = [each for each in self.flow.cache.list_under(ENRICHED_NODE) if self._is_due(each)]
+        messages = self.flow.cache.list_under(ENRICHED_NODE)
+        due = [each.subject for each in messages if not isinstance(each.event, EnrichedNodeGone)]
         # In the same order, two replicas would always write the same Node at the same time.
         self.random.shuffle(due)
-        left = {each.subject: each for each in due}
-        self._pass = _RolloutPass(nodes=len(due), started_at=self.clock(), left=left)
+        self._pass = _RolloutPass(nodes=len(due), started_at=self.clock(), left=set(due))
         log.info("rollout started", extra={"why": self._requested_reason, "nodes": len(due)})
         self._report_progress(self._pass)
-        self._queue.add(left)
+        self._queue.add(due)
 
     async def _reconcile(self, subject: str) -> None:
-        """Reconcile a Node once, as soon as writes are allowed.
-
-        A failed attempt is repeated until the newest rules are applied or a newer message follows.
-        """
+        """Reconcile a Node by its last message, as soon as writes are allowed; repeat a failed attempt."""
         await self._wait_until_unpaused()
-        current, message = self._pass, self._pass.left.get(subject)
-        if self._requested.is_set() or message is None:
+        current, message = self._pass, self.flow.cache.get(subject)
+        if self._requested.is_set() or subject not in current.left:
             return  # a new pass follows, or the name is from a former one
-        disposition = await self._handle_again(message) if self._is_due(message) else None
+        disposition = await self._handle_again(message) if message is not None else None
         if isinstance(disposition, Nak):
-            current.failed.add(subject)
             asyncio.get_running_loop().call_later(disposition.delay_seconds, self._retry, current, subject)
-        else:
-            current.left.pop(subject)
-            current.failed.discard(subject)
+            return
+        current.left.discard(subject)
         self._report_progress(current)
 
     def _retry(self, current: _RolloutPass, subject: str) -> None:
@@ -128,16 +121,11 @@ class ConfigRollout:
             return await self._handle_message(msgspec.structs.replace(message, headers={}))
 
     async def _handle(self, message: Message) -> None:
-        if await self.handler.reconcile(message) in WRITTEN_OUTCOMES:
-            self._pass.changed.add(message.subject)
-
-    def _is_due(self, message: Message) -> bool:
-        """Return whether this is the last message about its Node, not yet applied with the newest rules."""
-        if isinstance(message.event, EnrichedNodeGone):
-            return False
-        newest = self.flow.cache.get(message.subject)
-        is_last = newest is not None and newest.sequence == message.sequence
-        return is_last and not self.handler.has_applied(message)
+        try:
+            if await self.handler.reconcile(message) in WRITTEN_OUTCOMES:
+                self._pass.changed += 1
+        except RequeueAfter:
+            return  # planned with the newest rules: what it waits for may never come
 
     async def _wait_until_unpaused(self) -> None:
         while self.flow.list_pause_reasons():  # noqa: ASYNC110 - no event ends it: the age of the last heartbeat decides
@@ -147,11 +135,8 @@ class ConfigRollout:
         if current is not self._pass or self._requested.is_set():
             return
         metrics.RULES_PENDING.labels(LABELER.service).set(len(current.left))
-        fields = {"nodes": current.nodes, "changed": len(current.changed)}
         if not current.left:
             seconds = self.clock() - current.started_at
             metrics.RULES_REPLAY_DURATION.labels(LABELER.service).observe(seconds)
-            log.info("rollout finished", extra={**fields, "seconds": round(seconds, 2)})
-        elif len(current.failed) == len(current.left) and not current.is_reported:
-            current.is_reported = True
-            log.warning("rollout incomplete, will retry", extra={**fields, "failed": len(current.failed)})
+            fields = {"nodes": current.nodes, "changed": current.changed, "seconds": round(seconds, 2)}
+            log.info("rollout finished", extra=fields)

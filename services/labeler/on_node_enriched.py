@@ -12,7 +12,7 @@ from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Bus, BusError, Message
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.node import BLOCKED_CONDITION, Node
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.contract.subjects import OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import RETRY_SECONDS, Notice, describe_failed_write
@@ -87,40 +87,22 @@ class OnNodeEnriched:
 
     def __post_init__(self) -> None:
         self.replica_conflicts = ReplicaConflicts(self.clock)
-        # subject -> sequence and settings of the last applied message
-        self._applied: dict[str, tuple[int, ClusterConfig]] = {}
-
-    def has_applied(self, message: Message) -> bool:
-        """Return whether this replica has applied the message with the current settings."""
-        sequence, config = self._applied.get(message.subject, (0, None))
-        return sequence == message.sequence and config is self.config()
 
     def forget(self, name: str) -> None:
         """Remove everything that is stored about a deleted Node."""
-        self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
         self.replica_conflicts.forget(name)
         self.own_writes.forget(name)
 
     def forget_writes(self) -> bool:
-        """Forget own writes, and that their plans were applied; return whether there were any.
+        """Forget own writes; return whether there were any.
 
         The next epoch may begin with a restored etcd that has lost them. If the stream has not observed them
         either, no message about their Nodes follows. Their former state is no write of another replica.
         """
         names = self.own_writes.forget_all()
         for name in names:
-            self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
             self.replica_conflicts.forget(name)
         return bool(names)
-
-    def on_rules_changed(self) -> None:
-        """Note that `config` now returns other settings."""
-        self.replica_conflicts.on_rules_changed()
-
-    def forget_all(self) -> None:
-        """Forget the applied messages: the sequences of another stream start again."""
-        self._applied.clear()
-        self.own_writes.forget_plans()
 
     async def reconcile(self, message: Message) -> str:
         """Reconcile the Node of one message and return the outcome.
@@ -137,7 +119,6 @@ class OnNodeEnriched:
         if outdated := cache.why_outdated(message):
             return _report_superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
-            self._applied.pop(message.subject, None)
             telemetry.annotate(outcome="gone")
             return "gone"
         if reason := self.flow.why_paused():
@@ -149,8 +130,7 @@ class OnNodeEnriched:
             return _report_superseded("the Node is gone or was replaced")
         node, config = self.own_writes.latest(node), self.config()
         event = self.instance_metadata.complete(event)
-        if isinstance(event, NodeEnriched) and self.own_writes.take_echo(event, node, config):
-            self._applied[message.subject] = (message.sequence, config)
+        if self.own_writes.take_echo(event, node, config):
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
             return "unchanged"
         return await self._reconcile_node(message, event, node, config)
@@ -158,7 +138,6 @@ class OnNodeEnriched:
     async def _reconcile_node(
         self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node, config: ClusterConfig
     ) -> str:
-        self.own_writes.forget_plan(node.name)
         try:
             applied = await self._apply(message, node, _EventPlanner(event, self))
             if applied is not None and applied.plan.blocker is not None:
@@ -192,7 +171,6 @@ class OnNodeEnriched:
             rules=plan.matching_rules,
             next_check_at=next_check_at,
         )
-        self._applied[message.subject] = (message.sequence, config)
         if plan.blocker is not None and plan.blocker.reason in RETRY_SECONDS:
             raise RequeueAfter(
                 "its providerID is withheld",

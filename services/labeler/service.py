@@ -195,12 +195,12 @@ class LabelerService:
         self._uninitialized_nodes.clear()
         self._provider_ids.clear()
         self._instance_metadata.clear()
-        self._on_node_enriched.forget_all()
+        self._own_writes.forget_all()  # the sequences of their plans start again
         self._decisions.forget_all()
 
     def _on_config_changed(self) -> None:
         self._events.on_rules_changed()
-        self._on_node_enriched.on_rules_changed()
+        self._on_node_enriched.replica_conflicts.on_rules_changed()
         self._rollout.request("the --cloud-config file has changed")
 
     def _is_excluded(self, name: str) -> bool:

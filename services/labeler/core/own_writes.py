@@ -79,7 +79,7 @@ class OwnWrites:
         if own is not None and own.response.resource_version_number == written.resource_version_number:
             own.planned_from = _PlanInput(event.observed_sequence, event.facts, event.verified_by, config)
 
-    def take_echo(self, event: NodeEnriched, node: Node, config: ClusterConfig) -> bool:
+    def take_echo(self, event: NodeEnriched | NodeUnreachable, node: Node, config: ClusterConfig) -> bool:
         """Return whether the event adds nothing to the plan of the last write; `node` is the newest view.
 
         The newest view must be the state that the write left. Other writers may have changed only fields from
@@ -91,7 +91,8 @@ class OwnWrites:
         if own is None or planned is None:
             return False
         is_echo = (
-            event.observed_sequence > planned.observed_sequence
+            isinstance(event, NodeEnriched)
+            and event.observed_sequence > planned.observed_sequence
             and event.verified_by == planned.verified_by
             and has_same_facts(event.facts, planned.facts)
             and config is planned.config
@@ -101,16 +102,6 @@ class OwnWrites:
         if not (is_echo and is_from_before_the_write):  # otherwise the echo of the write itself follows
             own.planned_from = None
         return is_echo
-
-    def forget_plan(self, name: str) -> None:
-        """Forget from what the last write was planned: the Node is planned for another reason."""
-        if own := self._writes.get(name):
-            own.planned_from = None
-
-    def forget_plans(self) -> None:
-        """Forget all plans: the sequences of another stream start again."""
-        for own in self._writes.values():
-            own.planned_from = None
 
     def forget(self, name: str) -> None:
         """Forget a deleted Node."""

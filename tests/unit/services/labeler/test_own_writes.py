@@ -23,7 +23,7 @@ from services.labeler.core.own_writes import (
     is_result_of,
 )
 from services.labeler.core.plan.plan import ClusterConfig
-from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched
+from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched, make_unreachable
 from tests.clocks import ManualClock
 from tests.node_plans import apply_plan, change_metadata, compile_one_rule, plan_for
 
@@ -108,11 +108,9 @@ def test_a_later_write_of_another_plan_has_no_echo(writes: OwnWrites):
     assert not writes.take_echo(enriched(version(103)), version(103), CONFIG)
 
 
-@pytest.mark.parametrize(
-    "forget", [lambda it: it.forget("web-1"), lambda it: it.forget_plan("web-1"), OwnWrites.forget_plans]
-)
-def test_what_is_forgotten_has_no_echo(writes: OwnWrites, forget: Any):
-    forget(writes)
+def test_a_machine_that_does_not_answer_after_a_write_is_no_echo_and_ends_it(writes: OwnWrites):
+    unreachable = make_unreachable(version(102), observed_sequence=OBSERVED + 1)
+    assert not writes.take_echo(unreachable, version(102), CONFIG)
     assert not writes.take_echo(enriched(version(102)), version(102), CONFIG)
 
 
