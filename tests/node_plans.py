@@ -42,12 +42,12 @@ def compile_one_rule(**parts: str) -> ClusterConfig:
 
 
 def plan_only_node(
-    waiting: UninitializedNode, node: Node, event: Event | None, config: ClusterConfig, *, at: float
+    waiting: UninitializedNode, event: Event | None, config: ClusterConfig, *, at: float
 ) -> Plan | None:
     """The monitor's plan for a waiting Node in a cluster without other Nodes."""
     clock = ManualClock()
     index = ProviderIDIndex(StreamCache(clock=clock), lambda: config, clock, InstanceMetadataIndex({}))
-    return plan_waiting_node(waiting, node, event, config, at=at, provider_ids=index)
+    return plan_waiting_node(waiting, event, config, at=at, provider_ids=index)
 
 
 def to_document(node: Node) -> dict[str, Any]:

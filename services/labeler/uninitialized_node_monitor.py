@@ -11,13 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.events import NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
@@ -47,22 +44,6 @@ REPORT_SPREAD_SECONDS: Final = (
 )
 WRITES_PER_PASS: Final = 50  # so that an outage does not overload the API server with writes
 _RETRY_SECONDS: Final = 5.0
-
-
-class _WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One Node that waits to be initialized, and its present plan, if there is one."""
-
-    node: Node
-    waiting_node: UninitializedNode
-    plan: Plan | None
-
-    @property
-    def blocker(self) -> Notice | None:
-        return None if self.plan is None else self.plan.blocker
-
-    @property
-    def is_ours(self) -> bool:
-        return self.plan is None or self.plan.not_ours is None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -100,80 +81,77 @@ class UninitializedNodeMonitor:
         if self.stream_cache.problems() or self.why_paused():
             return  # the state may be incomplete, or another watcher may lead
         at = self.clock()
-        found = (self._evaluate(name, at) for name in tuple(self.uninitialized_nodes.by_name))
-        all_waits = [wait for wait in found if wait is not None]
-        waits = {wait.node.name: wait for wait in all_waits if wait.is_ours}
-        blocked = {name: wait.blocker for name, wait in waits.items() if wait.blocker}
-        metrics.BLOCKED_NODES.set(len(blocked))
-        self._update_shared_blocker({name: each.reason for name, each in blocked.items()}, len(waits), at)
-        for wait in waits.values():
-            self._schedule_report(wait, at)
-        due = [
-            name
-            for name, wait in waits.items()
-            if wait.waiting_node.report_at is not None and wait.waiting_node.report_at <= at
+        found = [
+            each for each in tuple(self.uninitialized_nodes.by_name.values()) if self._evaluate(each, at)
         ]
-        for name in due[:WRITES_PER_PASS]:
-            await self._report_blocker(name)
-        self._report_shared_blocker(waits, at)
+        waits = [each for each in found if each.plan is None or each.plan.not_ours is None]
+        reasons = {each.node.name: each.blocker.reason for each in waits if each.blocker}
+        metrics.BLOCKED_NODES.set(len(reasons))
+        self._update_shared_blocker(reasons, len(waits), at)
+        for wait in waits:
+            self._schedule_report(wait, at)
+        due = [each for each in waits if each.report_at is not None and each.report_at <= at]
+        for wait in due[:WRITES_PER_PASS]:
+            await self._report_blocker(wait)
+        self._report_shared_blocker(at)
         await self._publish_unqueried_nodes()
-        self._report_foreign_nodes([wait for wait in all_waits if not wait.is_ours], at)
+        self._report_foreign_nodes(found, at)
 
-    def _evaluate(self, name: str, at: float) -> _WaitingNode | None:
-        """Return the Node and its plan; None if it no longer waits."""
-        waiting = self.uninitialized_nodes.by_name.get(name)
-        node = self._observed_node(name)
-        if waiting is None or node is None or node.uid != waiting.uid:
-            self.uninitialized_nodes.by_name.pop(name, None)
-            return None
+    def _evaluate(self, wait: UninitializedNode, at: float) -> bool:
+        """Plan the Node, and return whether it still waits."""
+        name, by_name = wait.node.name, self.uninitialized_nodes.by_name
+        if by_name.get(name) is not wait:
+            return False
+        if self.stream_cache.get_event(f"{OBSERVED_NODE}.{name}") is None:
+            del by_name[name]  # the stream has dropped the message: the Node is long gone
+            return False
+        latest = self.own_writes.latest(wait.node)
+        if latest is not wait.node and latest.is_initialized:
+            return False  # by the API server's response; the watcher publishes it some seconds later
         enriched = self.instance_metadata.complete(self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}"))
-        latest = self.own_writes.latest(node)
-        if latest is not node and latest.is_initialized:
-            return None  # by the API server's response; the watcher publishes it some seconds later
-        plan: Plan | None
         try:
-            plan = plan_waiting_node(
-                waiting, node, enriched, self.config(), at=at, provider_ids=self.provider_ids
+            wait.plan = plan_waiting_node(
+                wait, enriched, self.config(), at=at, provider_ids=self.provider_ids
             )
         except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
             blocker = block("DefectInTalosCCM", error=f"{type(error).__name__}: {error}")
-            may_be_excluded = why_not_owned(self.config().ownership, node)
+            may_be_excluded = why_not_owned(self.config().ownership, wait.node)
             blocked = Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
-            plan = None if may_be_excluded else blocked
-        return _WaitingNode(node=node, waiting_node=waiting, plan=plan)
+            wait.plan = None if may_be_excluded else blocked
+        return True
 
-    def _schedule_report(self, wait: _WaitingNode, at: float) -> None:
-        waiting, blocked = wait.waiting_node, wait.blocker
-        if blocked is None:
-            waiting.report_at = None
-        elif is_reported_on(wait.node, blocked):
-            waiting.report_at, waiting.reported_reason = None, ""
-        elif waiting.reported_reason != blocked.reason and waiting.report_at is None:
-            waiting.report_at = self._random_report_time(at)
+    def _schedule_report(self, wait: UninitializedNode, at: float) -> None:
+        blocker = wait.blocker
+        if blocker is None:
+            wait.report_at = None
+        elif is_reported_on(wait.node, blocker):
+            wait.report_at, wait.reported_reason = None, ""
+        elif wait.reported_reason != blocker.reason and wait.report_at is None:
+            wait.report_at = self._random_report_time(at)
 
-    async def _report_blocker(self, name: str) -> None:
+    async def _report_blocker(self, wait: UninitializedNode) -> None:
         """Evaluate the Node again and write the condition; earlier writes of this pass took time."""
-        wait = self._evaluate(name, self.clock())
-        if wait is None or wait.plan is None or wait.blocker is None:
+        if not self._evaluate(wait, self.clock()) or wait.plan is None or wait.plan.blocker is None:
             return
-        if is_reported_on(wait.node, wait.blocker):
+        node, plan, blocker = wait.node, wait.plan, wait.plan.blocker
+        if is_reported_on(node, blocker):
             return
-        shared = self._shared_blocker is not None and self._shared_blocker.reason == wait.blocker.reason
-        wait.waiting_node.report_at = None
+        shared = self._shared_blocker is not None and self._shared_blocker.reason == blocker.reason
+        wait.report_at = None
         try:
-            await self.node_writer.report_blocker(wait.node, wait.blocker, with_event=not shared)
+            await self.node_writer.report_blocker(node, blocker, with_event=not shared)
         except (NotFound, FenceFailed):
             return  # the Node was deleted or replaced: an event of the watcher follows
         except (TemporaryError, PermanentError) as error:
-            wait.waiting_node.report_at = self.clock() + _RETRY_SECONDS * (1.0 + self.random.random())
-            log.warning("condition write failed, will retry", extra={"node": name, "error": str(error)})
-            if wait.waiting_node.failed_write:  # the condition may never be written either
-                await self._publish_decision(wait.node, wait.plan)
+            wait.report_at = self.clock() + _RETRY_SECONDS * (1.0 + self.random.random())
+            log.warning("condition write failed, will retry", extra={"node": node.name, "error": str(error)})
+            if wait.failed_write:  # the condition may never be written either
+                await self._publish_decision(node, plan)
             return
-        wait.waiting_node.reported_reason = wait.blocker.reason
-        log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
-        if self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
-            await self._publish_decision(wait.node, wait.plan)
+        wait.reported_reason = blocker.reason
+        log.info("node blocked", extra={"node": node.name, "reason": blocker.reason})
+        if self.stream_cache.get_event(f"{ENRICHED_NODE}.{node.name}") is None:  # or the handler has done it
+            await self._publish_decision(node, plan)
 
     def _update_shared_blocker(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
         before, self._shared_blocker = self._shared_blocker, find_shared_blocker(reasons, waiting)
@@ -185,32 +163,29 @@ class UninitializedNodeMonitor:
             self._shared_report_at = self._random_report_time(at)
             log.warning("outage: many nodes share a blocker", extra={"reason": str(self._shared_blocker)})
 
-    def _report_shared_blocker(self, waits: Mapping[str, _WaitingNode], at: float) -> None:
+    def _report_shared_blocker(self, at: float) -> None:
         """Record one Event for all Nodes that share the blocker, on the first by name."""
-        wait = waits.get(self._shared_blocker.first_node) if self._shared_blocker is not None else None
-        if (
-            self._shared_report_at is None
-            or at < self._shared_report_at
-            or wait is None
-            or wait.blocker is None
-        ):
+        shared, report_at = self._shared_blocker, self._shared_report_at
+        if shared is None or report_at is None or at < report_at:
             return
-        text = f"{self._shared_blocker}; here: {wait.blocker.message}"
-        self.node_writer.record_event(wait.node, Notice(reason=wait.blocker.reason, message=text))
-        self._shared_report_at = None
+        wait = self.uninitialized_nodes.by_name.get(shared.first_node)
+        if wait is not None and wait.blocker is not None:
+            text = f"{shared}; here: {wait.blocker.message}"
+            self.node_writer.record_event(wait.node, Notice(reason=wait.blocker.reason, message=text))
+            self._shared_report_at = None
 
     async def _publish_unqueried_nodes(self) -> None:
         """Publish that Nodes without provided-node-ip are not managed.
 
         Metadata does not query them, so no handler decides about them.
         """
-        for name in tuple(self.uninitialized_nodes.without_node_ip):
-            self.uninitialized_nodes.without_node_ip.discard(name)
-            node = self._observed_node(name)
-            if node is not None and (plan := plan_unreported_node(node, self.config())):
+        found = self.uninitialized_nodes.without_node_ip
+        while found:
+            _, node = found.popitem()
+            if plan := plan_unreported_node(node, self.config()):
                 await self._publish_decision(node, plan)
 
-    def _report_foreign_nodes(self, waits: Sequence[_WaitingNode], at: float) -> None:
+    def _report_foreign_nodes(self, waits: Sequence[UninitializedNode], at: float) -> None:
         """Record an Event on each Node that has waited for long, and will never be initialized by us.
 
         A Node that --cloud-config excludes gets none, because its owner knows.
@@ -218,7 +193,7 @@ class UninitializedNodeMonitor:
         found = [
             (wait.node, wait.plan.not_ours.notice)
             for wait in waits
-            if at - wait.waiting_node.since >= FACTS_TIMEOUT_SECONDS
+            if at - wait.since >= FACTS_TIMEOUT_SECONDS
             and wait.plan is not None
             and wait.plan.not_ours is not None
             and wait.plan.not_ours.notice is not None
@@ -235,7 +210,3 @@ class UninitializedNodeMonitor:
 
     def _random_report_time(self, at: float) -> float:
         return at + self.random.uniform(0.0, REPORT_SPREAD_SECONDS)
-
-    def _observed_node(self, name: str) -> Node | None:
-        event = self.stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
-        return event.node if isinstance(event, NodeObserved) else None

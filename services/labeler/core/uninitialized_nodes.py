@@ -9,7 +9,7 @@ import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node
-from services.labeler.core.blocker import WRITE_FAILED, block
+from services.labeler.core.blocker import WRITE_FAILED, Notice, block
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node, plan_unreported_node
 from services.labeler.core.provider_id_index import ProviderIDIndex
@@ -31,7 +31,7 @@ class _PlanInput(NamedTuple):
 class UninitializedNode(msgspec.Struct, kw_only=True):
     """One Node that has not been initialized."""
 
-    uid: str
+    node: Node  # as last observed
     since: float  # monotonic seconds
     facts_since: float = -inf  # monotonic seconds: arrival of the first facts; unknown before a start
     failed_write: str = ""  # the error of the last write, and when the labeler retries
@@ -39,6 +39,11 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
     last_plan: tuple[_PlanInput, Plan] | None = None  # valid while its input is the same
     is_reconciled: bool = False  # whether this replica has applied the plan of an event about its machine
+    plan: Plan | None = None  # of the last evaluation; None if nothing was known to prevent one
+
+    @property
+    def blocker(self) -> Notice | None:
+        return None if self.plan is None else self.plan.blocker
 
 
 class SharedBlocker(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,7 @@ class UninitializedNodes:
 
     def __init__(self) -> None:
         self.by_name: dict[str, UninitializedNode] = {}
-        self.without_node_ip: set[str] = set()  # Nodes without provided-node-ip, not reported yet
+        self.without_node_ip: dict[str, Node] = {}  # Nodes without provided-node-ip, not reported yet
 
     def apply(self, event: object, at: float) -> None:
         """Apply an event of the flow; `at` is in monotonic seconds."""
@@ -69,12 +74,12 @@ class UninitializedNodes:
                 self._record_facts(node, at)
             case NodeGone(name=name):
                 self.by_name.pop(name, None)
-                self.without_node_ip.discard(name)
+                self.without_node_ip.pop(name, None)
 
     def record_failed_write(self, name: str, uid: str, description: str) -> None:
         """Record a failed write of the Node; `description` is from `blocker.describe_failed_write`."""
         waiting = self.by_name.get(name)
-        if waiting is not None and waiting.uid == uid:
+        if waiting is not None and waiting.node.uid == uid:
             waiting.failed_write = description
 
     def record_write(self, name: str) -> None:
@@ -91,24 +96,25 @@ class UninitializedNodes:
 
     def _upsert(self, node: Node, at: float) -> None:
         if node.provided_node_ip:
-            self.without_node_ip.discard(node.name)
+            self.without_node_ip.pop(node.name, None)
         else:
-            self.without_node_ip.add(node.name)
+            self.without_node_ip[node.name] = node
         known = self.by_name.get(node.name)
         if node.is_initialized:
             self.by_name.pop(node.name, None)
-        elif known is None or known.uid != node.uid:
-            self.by_name[node.name] = UninitializedNode(uid=node.uid, since=at)
+        elif known is None or known.node.uid != node.uid:
+            self.by_name[node.name] = UninitializedNode(node=node, since=at)
+        else:
+            known.node = node
 
     def _record_facts(self, node: Node, at: float) -> None:
         waiting = self.by_name.get(node.name)
-        if waiting is not None and waiting.uid == node.uid and waiting.facts_since < waiting.since:
+        if waiting is not None and waiting.node.uid == node.uid and waiting.facts_since < waiting.since:
             waiting.facts_since = at
 
 
 def plan_waiting_node(
     waiting: UninitializedNode,
-    node: Node,
     enriched: Event | None,
     config: ClusterConfig,
     *,
@@ -122,6 +128,7 @@ def plan_waiting_node(
     therefore applies machine facts first. This function plans with facts only after a write or a failed
     write, or after RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS, and only once for the same messages.
     """
+    node = waiting.node
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         is_late = at - waiting.since >= FACTS_TIMEOUT_SECONDS
         blocker = block("NoFactsYet", seconds=FACTS_TIMEOUT_SECONDS) if is_late else None

@@ -147,7 +147,7 @@ def test_a_provider_id_without_the_scheme_is_the_machines_own_on_oracle_only():
 
 def plan_late(node: Node, event: NodeEnriched | NodeUnreachable | None, config: ClusterConfig) -> Plan | None:
     """The monitor's plan for a Node that has waited for an hour."""
-    return plan_only_node(UninitializedNode(uid=node.uid, since=0.0), node, event, config, at=3600.0)
+    return plan_only_node(UninitializedNode(node=node, since=0.0), event, config, at=3600.0)
 
 
 # ---- every state

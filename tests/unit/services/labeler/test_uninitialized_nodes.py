@@ -126,8 +126,8 @@ def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
 
 def plan_late(node, event, *, waited=0.0, failed_write="") -> Plan | None:
     """The monitor's plan after a replica has applied the event."""
-    waiting = UninitializedNode(uid=node.uid, since=0.0, failed_write=failed_write, is_reconciled=True)
-    return plan_only_node(waiting, node, event, ClusterConfig(), at=waited)
+    waiting = UninitializedNode(node=node, since=0.0, failed_write=failed_write, is_reconciled=True)
+    return plan_only_node(waiting, event, ClusterConfig(), at=waited)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ CHANGES = (*REPORTS, "refuse", "take", "ip", "ready", "rules")
 
 @given(st.lists(st.sampled_from(CHANGES), max_size=8))
 def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(changes):
-    waiting, node, at = UninitializedNode(uid="uid-1", since=0.0), make_node(), 0.0
+    waiting, at = UninitializedNode(node=make_node(), since=0.0), 0.0
     event: NodeEnriched | NodeUnreachable | None = None
     config = ClusterConfig()
     for change in changes:
@@ -192,27 +192,28 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
             case "take":
                 waiting.failed_write = ""
             case "ip":
-                node = make_node(ip="127.0.0.1")
+                waiting.node = make_node(ip="127.0.0.1")
             case "ready":
-                status = msgspec.structs.replace(node.status, conditions=(READY,))
-                node = msgspec.structs.replace(node, status=status)
+                status = msgspec.structs.replace(waiting.node.status, conditions=(READY,))
+                waiting.node = msgspec.structs.replace(waiting.node, status=status)
             case "rules":
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
             case _:
                 event = REPORTS[change]()
         unplanned = msgspec.structs.replace(waiting, last_plan=None)
-        assert plan_only_node(waiting, node, event, config, at=at) == plan_only_node(
-            unplanned, node, event, config, at=at
+        assert plan_only_node(waiting, event, config, at=at) == plan_only_node(
+            unplanned, event, config, at=at
         )
 
 
 def test_the_same_messages_are_planned_once():
-    waiting, config = UninitializedNode(uid="uid-1", since=0.0), ClusterConfig()
-    node, event = make_node(ip="127.0.0.1"), make_node_enriched(make_node(), make_facts())
-    plan = plan_only_node(waiting, node, event, config, at=60.0)
+    waiting, config = UninitializedNode(node=make_node(ip="127.0.0.1"), since=0.0), ClusterConfig()
+    event = make_node_enriched(make_node(), make_facts())
+    plan = plan_only_node(waiting, event, config, at=60.0)
     assert plan is not None
-    assert plan_only_node(waiting, node, event, config, at=61.0) is plan
-    assert plan_only_node(waiting, make_node(ip="127.0.0.2"), event, config, at=62.0) is not plan
+    assert plan_only_node(waiting, event, config, at=61.0) is plan
+    waiting.node = make_node(ip="127.0.0.2")
+    assert plan_only_node(waiting, event, config, at=62.0) is not plan
 
 
 def test_facts_that_arrive_late_are_left_to_the_handler_for_three_seconds():
@@ -221,10 +222,10 @@ def test_facts_that_arrive_late_are_left_to_the_handler_for_three_seconds():
     for applied, at in ((make_node_observed(node), 0.0), (event, 11.0), (event, 13.0)):
         nodes.apply(applied, at)
     waiting = nodes.by_name[node.name]
-    assert plan_only_node(waiting, node, event, config, at=13.9) is None
-    assert plan_only_node(waiting, node, event, config, at=14.0) is not None
+    assert plan_only_node(waiting, event, config, at=13.9) is None
+    assert plan_only_node(waiting, event, config, at=14.0) is not None
     nodes.record_write(node.name)
-    assert plan_only_node(waiting, node, event, config, at=11.1) is not None
+    assert plan_only_node(waiting, event, config, at=11.1) is not None
 
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
