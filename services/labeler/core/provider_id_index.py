@@ -5,8 +5,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, NamedTuple, Self
 
-import msgspec
-
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.instances import make_instance_key
@@ -45,19 +43,13 @@ class Claim(NamedTuple):
         return cls(created.timestamp() if created is not None else 0.0, node.uid, node.name)
 
 
-class _JoiningNode(msgspec.Struct, frozen=True):
-    claim: Claim
-    key: str  # of its future providerID; "" while nothing gives one
-    arrival: int  # number of the message that gave it; replayed ones, whose order is not known, share one
-
-
 class ProviderIDIndex:
     """The Nodes by the providerID that they have or will get.
 
     The first created of several joining Nodes with the same providerID gets it. Each replica has received all
     messages up to that of the Node that it plans. If two replicas plan two such Nodes at once, the one with
     the later message sees the other Node. So the younger Node waits for the older one. The older one waits
-    until the flow shows a write for the younger one that was planned before its own message.
+    until the flow shows a write for the younger one that may have been planned before its own message.
     """
 
     def __init__(
@@ -78,10 +70,10 @@ class ProviderIDIndex:
         """Forget all Nodes."""
         self._names: dict[str, set[str]] = {}  # key of a providerID -> Nodes that have it
         self._keys: dict[str, str] = {}  # the same by name
-        self._joining: dict[str, _JoiningNode] = {}  # by name
+        # By name: a joining Node, and the key of its future providerID, "" while nothing gives one.
+        self._joining: dict[str, tuple[Claim, str]] = {}
         self._claims: dict[str, list[Claim]] = {}  # key of a future providerID -> joining Nodes, in order
-        self._changed: dict[str, int] = {}  # joining Nodes whose key is to be derived -> arrival
-        self._arrivals = 0
+        self._changed: set[str] = set()  # joining Nodes whose key is to be derived
         self._waiting: dict[str, tuple[str, float]] = {}  # uid -> key, and since when a younger Node has it
         self._rules_of: ClusterConfig | None = None  # the settings of `_rules`
         self._rules = Rules()
@@ -92,11 +84,10 @@ class ProviderIDIndex:
             case NodeObserved(node=node):
                 self._store(node.name, make_instance_key(node.spec.provider_id))
             case NodeEnriched(node=node) | NodeUnreachable(node=node) if node.name not in self._keys:
-                self._arrivals += not self._stream_cache.is_replaying
-                self._changed[node.name] = self._arrivals
+                self._changed.add(node.name)
             case NodeGone(name=name, uid=uid):
                 self._store(name, "")
-                self._changed.pop(name, None)
+                self._changed.discard(name)
                 self._forget_joining(name)
                 self._waiting.pop(uid, None)
 
@@ -123,17 +114,13 @@ class ProviderIDIndex:
 
     def _find_joining_conflict(self, node: Node, key: str) -> ProviderIDConflict | None:
         claims = self._claims.get(key, ())
-        others = (each.name for each in claims if each.name != node.name and self._is_joining(each))
-        first = next(others, None)  # of a thousand Nodes with the same providerID, most end here
+        first = next((each for each in claims if each.name != node.name and self._is_joining(each)), None)
         if first is None:
             return None
-        if self._joining[first].claim < Claim.of(node):
+        if first < Claim.of(node):
             return ProviderIDConflict(
-                other=first, why_withheld="that Node was created first, and will have the same one"
+                other=first.name, why_withheld="that Node was created first, and will have the same one"
             )
-        earlier = next((each for each in (first, *others) if self._may_be_planned_without(node, each)), None)
-        if earlier is None:
-            return None
         now = self._clock()
         waits_for, since = self._waiting.get(node.uid, ("", now))
         if waits_for != key:
@@ -142,14 +129,9 @@ class ProviderIDIndex:
         if now - since >= SETTLE_SECONDS:
             return None
         return ProviderIDConflict(
-            other=earlier,
+            other=first.name,
             why_withheld=f"that Node will have the same one, and may get it within {SETTLE_SECONDS:.0f} s",
         )
-
-    def _may_be_planned_without(self, node: Node, other: str) -> bool:
-        """Return whether a replica may have planned `other` before the message about `node`."""
-        ours = self._joining.get(node.name)
-        return ours is None or ours.claim.uid != node.uid or self._joining[other].arrival <= ours.arrival
 
     def _is_joining(self, claim: Claim) -> bool:
         observed = self._observed(claim.name)
@@ -164,12 +146,10 @@ class ProviderIDIndex:
         config = self._config()
         if config is not self._rules_of:
             self._rules_of, self._rules = config, select_provider_id_rules(config.rules)
-            self._changed = dict.fromkeys(self._joining, self._arrivals) | self._changed
-        for name in self._instance_metadata.take_changed() & self._joining.keys():
-            self._changed.setdefault(name, self._arrivals)
-        for name, arrival in self._changed.items():
+            self._changed.update(self._joining)
+        self._changed |= self._instance_metadata.take_changed() & self._joining.keys()
+        for name in self._changed:
             event = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
-            before = self._joining.get(name)
             self._forget_joining(name)
             if not isinstance(event, NodeEnriched):
                 continue
@@ -181,18 +161,18 @@ class ProviderIDIndex:
                 effects = apply_rules(self._rules, event.facts)
                 future = find_native_provider_id(event.node, event.facts, effects, self._rules)
                 key = make_instance_key(future) if isinstance(future, str) else ""
-            is_same = before is not None and (before.claim, before.key) == (claim, key)
-            self._joining[name] = before if before and is_same else _JoiningNode(claim, key, arrival)
+            self._joining[name] = claim, key
             if key:
                 insort(self._claims.setdefault(key, []), claim)
-        self._changed = {}
+        self._changed.clear()
 
     def _forget_joining(self, name: str) -> None:
-        if (joining := self._joining.pop(name, None)) and joining.key:
-            claims = self._claims[joining.key]
-            claims.remove(joining.claim)
+        claim, key = self._joining.pop(name, (None, ""))
+        if claim and key:
+            claims = self._claims[key]
+            claims.remove(claim)
             if not claims:
-                del self._claims[joining.key]
+                del self._claims[key]
 
     def _store(self, name: str, key: str) -> None:
         if before := self._keys.pop(name, ""):
@@ -204,7 +184,7 @@ class ProviderIDIndex:
             self._keys[name] = key
             self._names.setdefault(key, set()).add(name)
             self._forget_joining(name)
-            self._changed.pop(name, None)
+            self._changed.discard(name)
 
     def _observed(self, name: str) -> Node | None:
         event = self._stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
