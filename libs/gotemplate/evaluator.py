@@ -148,7 +148,7 @@ class Evaluator:
             given.append(value)
         try:
             self.budget.read(sum(map(size, given)))
-            result = function.run(given, self.budget)
+            result = function.call(given, self.budget)
         except FunctionError as error:
             self.fail(f"error calling {name}: {error}", whole)
         if isinstance(result, bytes):
