@@ -20,15 +20,6 @@ KeyOwnership = Literal["set", "ours", "kept", "others", "unknown", "talos"]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class OwnershipConflict(msgspec.Struct, frozen=True):
-    """A key that another controller or a person has set to a different value, and owns from now on."""
-
-    key: str
-    current: str
-    desired: str  # the fingerprint in the record while no rule gives the value
-    was_ours: bool
-
-
 class KeyState(msgspec.Struct, frozen=True, kw_only=True):
     """The current, desired and recorded values of all keys of one kind on one Node."""
 
@@ -52,7 +43,6 @@ class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Fingerprints = {}
     kept: dict[str, str] = {}  # fingerprints of desired values, of keys that keep another one
     withheld: dict[str, str] = {}  # the same of withheld taints, which the Node lacks
-    conflicts: tuple[OwnershipConflict, ...] = ()
     machine_config_keys: tuple[str, ...] = ()
 
 
@@ -67,7 +57,6 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
     """
     changes: dict[str, str | None] = {}
     recorded: Fingerprints = {}
-    conflicts: list[OwnershipConflict] = []
     for key, desired in keys.desired.items():
         current = keys.current.get(key)
         match _classify_key(keys, key, current, desired):
@@ -79,19 +68,16 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
                 recorded[key] = keys.recorded[key]
             case "others":
                 recorded[key] = None
-                if current is not None and current != desired and keys.recorded.get(key, "") is not None:
-                    conflicts.append(OwnershipConflict(key, current, desired, was_ours=key in keys.recorded))
             case "unknown" if keys.kind == "taints":
                 recorded[key] = None  # so that the taint stays absent once its agent has removed it
     for key in keys.recorded:
-        _release_key(keys, key, changes, recorded, conflicts)
+        _release_key(keys, key, changes, recorded)
     unwritten = _list_unwritten(keys, recorded)
     return KeyChanges(
         changes=changes,
         recorded=recorded,
         kept={key: value for key, value in unwritten.items() if key in keys.current},
         withheld={key: value for key, value in unwritten.items() if key not in keys.current},
-        conflicts=tuple(conflicts),
         machine_config_keys=tuple(
             key
             for key, desired in (keys.desired.items() if keys.machine_config_keys else ())
@@ -141,13 +127,7 @@ def _classify_unrecorded(keys: KeyState, key: str, *, equal: bool) -> KeyOwnersh
     return "set" if key in keys.adopted_if_different else "others"
 
 
-def _release_key(
-    keys: KeyState,
-    key: str,
-    changes: dict[str, str | None],
-    recorded: Fingerprints,
-    conflicts: list[OwnershipConflict],
-) -> None:
+def _release_key(keys: KeyState, key: str, changes: dict[str, str | None], recorded: Fingerprints) -> None:
     """Remove a recorded key that is not desired, unless it is retained or another writer owns it.
 
     A retained key stays in the record with its value only while the Node has this value. Otherwise a person
@@ -159,13 +139,10 @@ def _release_key(
         return  # the labeler never records such a key
     fingerprint, current = keys.recorded[key], keys.current.get(key)
     is_ours = fingerprint is not None and current is not None and fingerprint == fingerprint_value(current)
-    if key not in keys.retained:
-        if is_ours:
-            changes[key] = None
-        return
-    recorded[key] = fingerprint if is_ours else None
-    if current is not None and fingerprint is not None and not is_ours:
-        conflicts.append(OwnershipConflict(key, current, fingerprint, was_ours=True))
+    if key in keys.retained:
+        recorded[key] = fingerprint if is_ours else None
+    elif is_ours:
+        changes[key] = None
 
 
 def _list_unwritten(keys: KeyState, recorded: Fingerprints) -> dict[str, str]:

@@ -5,14 +5,13 @@ was removed from an initialized Node, because the agent of a start-up taint remo
 It withholds taints from a Node that was in use before its record began, until an operator opts in.
 """
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import Notice, block
+from services.labeler.core.blocker import block
 from services.labeler.core.plan.field_ownership import (
     NO_CHANGES,
     KeyChanges,
@@ -22,11 +21,8 @@ from services.labeler.core.plan.field_ownership import (
     resolve_ownership,
     taint_key,
 )
-from services.labeler.core.plan.notices import (
-    build_conflict_notices,
-    build_invalid_label_notices,
-    build_withheld_notices,
-)
+from services.labeler.core.plan.kept_keys import KeptKey, list_kept_keys
+from services.labeler.core.plan.notices import build_invalid_label_notices, build_kept_notices
 from services.labeler.core.plan.ownership_record import (
     RECORD_VERSION,
     FieldKind,
@@ -72,6 +68,7 @@ def plan_keys(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
     if effects.taints or managed.taints:
         found["taints"] = resolve_ownership(_describe_taints(inputs, record))
     taints, withheld = found["taints"].changes, found["taints"].withheld
+    recorded = _record_keys(found, labels.machine)
     is_set_by_talos = not node.is_initialized and UNINITIALIZED_TAINT in list_machine_config_keys(
         node, "taints"
     )
@@ -87,9 +84,12 @@ def plan_keys(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
                 if each.key == UNINITIALIZED_TAINT or taints.get(taint_key(each), "") is None
             ),
         ),
-        recorded=_record_keys(found, labels.machine),
+        recorded=recorded,
         blocker=block("TaintSetByMachineConfig") if is_set_by_talos else None,
-        notices=tuple(_list_notices(node, found, labels.invalid, managed.withheld)),
+        notices=(
+            *build_kept_notices(node.name, _list_new_kept_keys(node, managed, recorded)),
+            *build_invalid_label_notices(labels.invalid),
+        ),
         machine_config_keys=tuple(key for keys in found.values() for key in keys.machine_config_keys),
     )
 
@@ -107,14 +107,9 @@ def _record_keys(found: dict[FieldKind, KeyChanges], machine: frozenset[str]) ->
     )
 
 
-def _list_notices(
-    node: Node, found: dict[FieldKind, KeyChanges], invalid: dict[str, str], known: dict[str, str]
-) -> Iterator[Notice]:
-    for kind, keys in found.items():
-        yield from build_conflict_notices(node.name, kind, keys.conflicts)
-    yield from build_invalid_label_notices(invalid)
-    if withheld := found["taints"].withheld.keys() - known.keys():
-        yield from build_withheld_notices(node.name, withheld)
+def _list_new_kept_keys(node: Node, before: ManagedFields, after: ManagedFields) -> tuple[KeptKey, ...]:
+    known = {(each.kind, each.key) for each in list_kept_keys(node, before)}
+    return tuple(each for each in list_kept_keys(node, after) if (each.kind, each.key) not in known)
 
 
 def _describe_annotations(inputs: PlanInput, record: OwnershipRecord) -> KeyState:

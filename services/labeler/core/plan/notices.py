@@ -1,19 +1,13 @@
 """Builds the notices about a Node that need attention but block nothing; each becomes one Event."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
 from services.labeler.core.blocker import Notice, make_notice
-from services.labeler.core.plan.field_ownership import OwnershipConflict
-from services.labeler.core.plan.kept_keys import (
-    KIND_NAMES,
-    KeyKind,
-    describe_hand_back,
-    describe_taint_opt_in,
-)
-from services.labeler.core.plan.ownership_record import FieldKind, OwnershipRecord
+from services.labeler.core.plan.kept_keys import KeptKey, describe_hand_back, describe_taint_opt_in
+from services.labeler.core.plan.ownership_record import OwnershipRecord
 from services.labeler.core.rules.effects import EntryResult, RuleEffects
 
 FoundT = TypeVar("FoundT")
@@ -37,17 +31,21 @@ def build_skipped_notices(effects: RuleEffects) -> tuple[Notice, ...]:
     return (*entries, make_notice("RuleSkipped", f"rule {first.rule!r}: {first.reason}"))
 
 
-def build_conflict_notices(
-    node_name: str, kind: FieldKind, conflicts: tuple[OwnershipConflict, ...]
-) -> tuple[Notice, ...]:
-    """Build notices for keys that another writer owns; only the plan that records a conflict reports it."""
-    return _limit_notices(
-        conflicts,
-        lambda each: make_notice(
-            reason="KeptForOthers", text=_describe_conflict(node_name, KIND_NAMES[kind], each)
+def build_kept_notices(node_name: str, kept: Sequence[KeptKey]) -> tuple[Notice, ...]:
+    """Build notices for keys of other writers and withheld taints; only the plan that records them does."""
+    return (
+        *_limit_notices(
+            [each for each in kept if each.current is not None],
+            lambda each: make_notice(reason="KeptForOthers", text=_describe_conflict(node_name, each)),
+            "KeptForOthers",
+            "more keys of other writers stay unchanged",
         ),
-        "KeptForOthers",
-        f"more {kind} of other writers stay unchanged",
+        *_limit_notices(
+            [each for each in kept if each.current is None],
+            lambda each: make_notice(reason="TaintWithheld", text=_describe_withheld(node_name, each)),
+            "TaintWithheld",
+            "more taints of rules are withheld",
+        ),
     )
 
 
@@ -58,21 +56,6 @@ def build_invalid_label_notices(invalid: Mapping[str, str]) -> tuple[Notice, ...
     rejected = ", ".join(f"{key}={value[:100]!r}" for key, value in invalid.items())
     text = f"labels skipped, because Kubernetes rejects their values: {rejected}"
     return (make_notice(reason="LabelSkipped", text=text),)
-
-
-def build_withheld_notices(node_name: str, keys: Iterable[str]) -> tuple[Notice, ...]:
-    """Build notices for withheld taints; only the plan that records them reports them."""
-    command = describe_taint_opt_in(node_name)
-    return _limit_notices(
-        sorted(keys),
-        lambda key: make_notice(
-            reason="TaintWithheld",
-            text=f"taint {key} of a rule is not set, because the Node was in use before; "
-            f"to set it once: {command}",
-        ),
-        "TaintWithheld",
-        "more taints of rules are withheld",
-    )
 
 
 def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
@@ -97,12 +80,19 @@ def _build_skipped_notice(skipped: tuple[str, EntryResult]) -> Notice:
     return make_notice(_SKIPPED_REASONS[entry.kind], text)
 
 
-def _describe_conflict(node_name: str, kind: KeyKind, conflict: OwnershipConflict) -> str:
-    did = "has changed" if conflict.was_ours else "has set"
-    current, desired = conflict.current[:_MAX_VALUE_LENGTH], conflict.desired[:_MAX_VALUE_LENGTH]
+def _describe_conflict(node_name: str, kept: KeptKey) -> str:
+    current = (kept.current or "")[:_MAX_VALUE_LENGTH]
+    desired = "another value" if kept.desired.startswith("sha256:") else repr(kept.desired)
     return (
-        f"another writer {did} {kind} {conflict.key} to {current!r} instead of {desired!r} and owns it now; "
-        f"to get it back: {describe_hand_back(node_name, kind, conflict.key)}"
+        f"another writer has set {kept.kind} {kept.key} to {current!r} instead of {desired} and owns it now; "
+        f"to get it back: {describe_hand_back(node_name, kept.kind, kept.key)}"
+    )
+
+
+def _describe_withheld(node_name: str, kept: KeptKey) -> str:
+    return (
+        f"taint {kept.key} of a rule is not set, because the Node was in use before; "
+        f"to set it once: {describe_taint_opt_in(node_name)}"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.labeler.core.plan.field_ownership import KeyState, OwnershipConflict, resolve_ownership
+from services.labeler.core.plan.field_ownership import KeyState, resolve_ownership
 from services.labeler.core.plan.ownership_record import fingerprint_value
 
 K = "example.com/k"
@@ -29,7 +29,7 @@ def keys(present: str | None, wanted: str | None, recorded: Any, more: dict[str,
     )
 
 
-# current, desired, recorded, circumstances -> changes, recorded afterwards, is a conflict
+# current, desired, recorded, circumstances -> changes, recorded afterwards, keeps a different value
 CASES = {
     "absent and new: set": (None, "v", NOT_THERE, {}, {K: "v"}, {K: "v"}, False),
     "removed by another writer: restored": (None, "v", "v", {}, {K: "v"}, {K: "v"}, False),
@@ -39,7 +39,7 @@ CASES = {
     "the value is empty": ("", "w", "", {}, {K: "w"}, {K: "w"}, False),
     "changed by another writer": ("x", "v", "v", {}, {}, {K: None}, True),
     "changed by another writer to the desired value": ("w", "w", "v", {}, {}, {K: None}, False),
-    "theirs for long": ("x", "v", None, {}, {}, {K: None}, False),
+    "theirs for long": ("x", "v", None, {}, {}, {K: None}, True),
     "theirs, though it says what we want": ("v", "v", None, {}, {}, {K: None}, False),
     "never ours, another value": ("x", "v", NOT_THERE, {}, {}, {K: None}, True),
     "never ours, the same value": ("v", "v", NOT_THERE, {}, {}, {}, False),
@@ -69,16 +69,7 @@ def test_a_key_is_set_kept_or_left_by_whose_it_is(case: tuple[Any, ...]):
     present, wanted, recorded, more, changes, afterwards, theirs = case
     found = resolve_ownership(keys(present, wanted, recorded, more))
     assert (found.changes, found.recorded) == (changes, afterwards)
-    assert bool(found.conflicts) is theirs
-
-
-def test_who_has_set_it_is_told_with_both_values():
-    assert resolve_ownership(keys("x", "v", "v", {})).conflicts == (
-        OwnershipConflict(K, "x", "v", was_ours=True),
-    )
-    assert resolve_ownership(keys("x", "v", NOT_THERE, {})).conflicts == (
-        OwnershipConflict(K, "x", "v", was_ours=False),
-    )
+    assert bool(found.kept) is theirs
 
 
 def test_what_the_machine_config_sets_to_something_else_is_named():
@@ -208,7 +199,7 @@ def after(given_keys: KeyState) -> KeyState:
 def test_deciding_again_changes_nothing_whatever_the_record_said(given_keys: KeyState):
     settled = after(given_keys)
     again = resolve_ownership(settled)
-    assert (again.changes, again.recorded, again.conflicts) == ({}, settled.recorded, ())
+    assert (again.changes, again.recorded) == ({}, settled.recorded)
 
 
 @given(ALL_KEYS)

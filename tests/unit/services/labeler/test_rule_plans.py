@@ -94,7 +94,7 @@ def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once(
     [(reason, message)] = told(plan)
     assert reason == "KeptForOthers"
     assert message == (
-        "another writer has changed label example.com/team to 'mine' instead of 'web' and owns it now; "
+        "another writer has set label example.com/team to 'mine' instead of 'web' and owns it now; "
         "to get it back: kubectl label node web-1 example.com/team-"
     )
     node = apply_plan(node, plan)
