@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -99,14 +100,18 @@ async def test_reasons_name_nodes_only_for_callers_on_the_loopback_address(query
     ]
 
 
-@pytest.mark.parametrize("missing", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
-async def test_a_host_without_ipv6_serves_ipv4(missing: int):
-    def new_socket(family: int, kind: int) -> socket.socket:
-        if family == socket.AF_INET6:
-            raise OSError(missing, "no IPv6 here")
-        return socket.socket(family, kind)
+@pytest.mark.parametrize("off_in", ["the kernel", "this container"])
+async def test_a_host_without_ipv6_serves_ipv4(off_in: str, monkeypatch: pytest.MonkeyPatch):
+    create_server = socket.create_server
 
-    (bound,) = await bind_sockets("0.0.0.0", 0, new_socket=new_socket)
+    def refuse_ipv6(address: tuple[str, int], **options: Any) -> socket.socket:
+        if ":" in address[0]:
+            raise OSError(errno.EADDRNOTAVAIL, "no IPv6 here")
+        return create_server(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", refuse_ipv6)
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: off_in == "this container")
+    (bound,) = await bind_sockets("0.0.0.0", 0)
     with bound:
         assert bound.family == socket.AF_INET
         assert bound.getsockname()[0] == "0.0.0.0"

@@ -180,6 +180,7 @@ async def test_connections_are_accepted_again_after_the_descriptors_ran_out(capl
     listening = OutOfDescriptors()
     listening.setblocking(False)
     listening.bind(("127.0.0.1", 0))
+    listening.listen()
     listener = Listener(Greets, None, Limits())
     listener.start([listening])
     reader, writer = await asyncio.open_connection(*listening.getsockname())

@@ -17,57 +17,40 @@ log = logging.getLogger(__name__)
 
 # All addresses of both families, as in the components of Kubernetes: Go treats each of these so.
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here
-_NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
-
-
-NewSocket = Callable[[int, int], socket.socket]
-
-
-BACKLOG: Final = 1024  # connections that the kernel queues before accept; the kernel may allow fewer
+_BACKLOG: Final = 1024  # connections that the kernel queues before accept; the kernel may allow fewer
 _ACCEPT_PAUSE_SECONDS: Final = 1.0  # after a failed accept, such as without free file descriptors
 
 
-async def bind_sockets(
-    address: str, port: int, *, new_socket: NewSocket = socket.socket
-) -> tuple[socket.socket, ...]:
-    """Return bound, non-blocking sockets: one for each address that a host name resolves to.
+async def bind_sockets(address: str, port: int) -> tuple[socket.socket, ...]:
+    """Return listening, non-blocking sockets: one for each address that a host name resolves to.
 
     An unspecified address means all addresses of both families, or of IPv4 if the host has no IPv6.
     Raises OSError.
     """
     if address in _ALL_ADDRESSES:
-        return (_bound_to_all(port, new_socket),)
+        return (_listen_on_all(port),)
     found = await asyncio.get_running_loop().getaddrinfo(address, port, type=socket.SOCK_STREAM)
     addresses = dict.fromkeys((family, where) for family, *_, where in found)
     with ExitStack() as undo:
-        sockets = [undo.enter_context(_bound(family, where, new_socket)) for family, where in addresses]
+        sockets = [undo.enter_context(_listen(family, where)) for family, where in addresses]
         undo.pop_all()
     return tuple(sockets)
 
 
-def _bound_to_all(port: int, new_socket: NewSocket) -> socket.socket:
-    try:
-        return _bound(socket.AF_INET6, ("::", port), new_socket, ipv6_only=False)
-    except OSError as error:
-        if error.errno not in _NO_IPV6:
-            raise
-    return _bound(socket.AF_INET, ("0.0.0.0", port), new_socket)  # noqa: S104 - clients are on other hosts
+def _listen_on_all(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return _listen(socket.AF_INET6, ("::", port), all_families=True)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is off in this container
+                raise
+    return _listen(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104 - clients are on other hosts
 
 
-def _bound(
-    family: int, address: tuple[Any, ...], new_socket: NewSocket, *, ipv6_only: bool = True
-) -> socket.socket:
-    bound = new_socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, ipv6_only)
-        bound.setblocking(False)
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    return bound
+def _listen(family: int, address: tuple[Any, ...], *, all_families: bool = False) -> socket.socket:
+    made = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=all_families)
+    made.setblocking(False)
+    return made
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +80,9 @@ class Listener:
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from these bound, non-blocking sockets; `close` closes them. Raises OSError."""
+        """Accept from these listening, non-blocking sockets; `close` closes them."""
         self._sockets = sockets
         for listening in sockets:
-            listening.listen(BACKLOG)
             self._resume(listening)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
@@ -47,10 +48,11 @@ class WebListener:
         self._listener = Listener(new_connection, context, self.limits)
         try:
             sockets = await bind_sockets(address, port)
-            self._listener.start(sockets)
         except OSError as error:
             await self.stop()
-            raise SettingsError(f"{flag}: cannot listen on {address}:{port}: {error.strerror}") from error
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise SettingsError(f"{flag}: cannot listen on {address}:{port}: {why}") from error
+        self._listener.start(sockets)
         listening: int = sockets[0].getsockname()[1]
         return listening
 
