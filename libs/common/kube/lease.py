@@ -1,4 +1,4 @@
-"""A Lease: when it expires by client-go's rules, and the documents that acquire, renew and release it."""
+"""A Lease, and the documents that acquire, renew and release it."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -35,35 +35,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.lease_transitions or 0
 
 
-class LeaseObservation(msgspec.Struct, frozen=True):
-    """A Lease, and the monotonic local time since which its spec has not changed."""
-
-    lease: Lease
-    since: float
-
-
 def read_lease(body: bytes) -> Lease:
     """Parse a Lease. Raises JSON_ERRORS for anything else."""
     document = msgspec.json.decode(body, type=dict[str, Any])
     return Lease(spec=msgspec.convert(document.get("spec") or {}, LeaseSpec), document=document)
-
-
-def observe_lease(previous: LeaseObservation | None, lease: Lease, now: float) -> LeaseObservation:
-    """Return the observation after reading `lease` at `now`; an equal spec means that it was not renewed."""
-    if previous is not None and previous.lease.spec == lease.spec:
-        return LeaseObservation(lease, previous.since)
-    return LeaseObservation(lease, now)
-
-
-def expires_at(observation: LeaseObservation, duration_seconds: float) -> float:
-    """Return the monotonic local time at which the holder loses the Lease unless it renews; -inf without one.
-
-    The Lease expires when its spec has not changed for its duration on the local clock. So clocks of
-    different machines are never compared. `duration_seconds` applies if the Lease has no duration.
-    """
-    if not observation.lease.holder:
-        return float("-inf")
-    return observation.since + (observation.lease.spec.lease_duration_seconds or duration_seconds)
 
 
 def new_lease_document(

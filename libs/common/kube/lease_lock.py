@@ -12,13 +12,10 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.common.kube.lease import (
     Lease,
-    LeaseObservation,
     acquired_document,
-    expires_at,
     get_annotation,
     micro_time,
     new_lease_document,
-    observe_lease,
     released_document,
     set_annotation,
 )
@@ -71,7 +68,8 @@ class LeaseLock:
                 f"the renew deadline ({self.renew_deadline_seconds:g} s) must be shorter than the lease "
                 f"duration ({self.duration_seconds} s): two could lead at once"
             )
-        self._observation: LeaseObservation | None = None
+        self._lease: Lease | None = None  # as last read or written
+        self._unchanged_since = float("-inf")  # when it first had its present spec
         self._leading_until = float("-inf")
         self._reported_at = float("-inf")
 
@@ -96,17 +94,17 @@ class LeaseLock:
     @property
     def holder_reads_reports(self) -> bool:
         """Whether another watcher holds the Lease and reads reports of standbys."""
-        lease = self._observation.lease if self._observation is not None else None
+        lease = self._lease
         if lease is None or lease.holder in ("", self.identity):
             return False
         return get_annotation(lease, HOLDER_READS_REPORTS_ANNOTATION) == lease.holder
 
     async def report_standby(self) -> None:
         """Report on the Lease that this standby could lead. Raises KubeError; retry after a Conflict."""
-        if self._observation is None or not self.holder_reads_reports:
+        if self._lease is None or not self.holder_reads_reports:
             return
         text = f"{self.identity} {micro_time(self.now())}"
-        document = set_annotation(self._observation.lease.document, STANDBY_REPORT_ANNOTATION, text)
+        document = set_annotation(self._lease.document, STANDBY_REPORT_ANNOTATION, text)
         await self.api.update_lease(
             self.namespace, self.name, document, deadline_seconds=self._call_seconds()
         )
@@ -117,13 +115,9 @@ class LeaseLock:
         Raises KubeError if the API server does not answer in time. Call it every retry period.
         If another candidate is faster, the result is LeaseDenial, not an error.
         """
-        if (
-            self._observation is not None
-            and self._observation.lease.holder == self.identity
-            and self.is_leading
-        ):
+        if self._lease is not None and self._lease.holder == self.identity and self.is_leading:
             try:
-                return await self._write(self._observation.lease)
+                return await self._write(self._lease)
             except (Conflict, NotFound):
                 pass  # another client wrote it, or the last response was lost: read it
         for writes_left in reversed(range(_WRITES)):
@@ -133,9 +127,9 @@ class LeaseLock:
                 )
             except NotFound:
                 return await self._create() if may_acquire else self._deny("", _NEVER)
-            seen = self._record_observation(observe_lease(self._observation, lease, self.clock()))
+            self._observe(lease, self.clock())
             is_own = lease.holder == self.identity
-            seconds_left = expires_at(seen, self.duration_seconds) - self.clock()
+            seconds_left = self._seconds_left(lease)
             if not is_own and seconds_left > 0:
                 return self._deny(lease.holder, seconds_left)
             if not is_own and not may_acquire:
@@ -149,24 +143,36 @@ class LeaseLock:
                     raise  # according to the last read this candidate still holds it
         raise AssertionError("the last attempt returns or raises")
 
-    def _record_observation(self, seen: LeaseObservation) -> LeaseObservation:
-        before, self._observation = self._observation, seen
-        report = get_annotation(seen.lease, STANDBY_REPORT_ANNOTATION)
-        if before is None or before.lease.holder != seen.lease.holder:
+    def _observe(self, lease: Lease, at: float) -> None:
+        before, self._lease = self._lease, lease
+        if before is None or before.spec != lease.spec:
+            self._unchanged_since = at
+        report = get_annotation(lease, STANDBY_REPORT_ANNOTATION)
+        if before is None or before.holder != lease.holder:
             self._reported_at = float("-inf")  # earlier reports concern another holder
-        elif report != get_annotation(before.lease, STANDBY_REPORT_ANNOTATION) and not report.startswith(
+        elif report != get_annotation(before, STANDBY_REPORT_ANNOTATION) and not report.startswith(
             f"{self.identity} "
         ):
             self._reported_at = self.clock()
-        return seen
+
+    def _seconds_left(self, lease: Lease) -> float:
+        """Return for how long its holder has the Lease unless it renews; 0 or less: another may acquire it.
+
+        It expires when its spec has not changed for its duration on the local clock, as in client-go. So
+        clocks of different machines are never compared. A Lease without a duration has that of this lock.
+        """
+        if not lease.holder:
+            return 0.0
+        duration = lease.spec.lease_duration_seconds or self.duration_seconds
+        return self._unchanged_since + duration - self.clock()
 
     async def release(self) -> bool:
         """Release the Lease within a few seconds; return whether the release was written."""
-        seen, self._observation, self._leading_until = self._observation, None, float("-inf")
-        if seen is None:
+        lease, self._lease, self._leading_until = self._lease, None, float("-inf")
+        if lease is None:
             return False
         try:
-            return await self._release(seen.lease)
+            return await self._release(lease)
         except Conflict:
             pass  # most likely this candidate's own renewal, whose response the shutdown did not await
         except KubeError:
@@ -210,7 +216,7 @@ class LeaseLock:
         return self._grant(written, sent)
 
     def _grant(self, lease: Lease, sent: float) -> LeaseGrant:
-        self._record_observation(LeaseObservation(lease, sent))
+        self._observe(lease, sent)
         self._leading_until = sent + self.renew_deadline_seconds
         return LeaseGrant(transitions=lease.transitions)
 

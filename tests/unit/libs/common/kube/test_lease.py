@@ -1,6 +1,5 @@
 """Leases, pauses of the reflector, and names of Events, as pure values."""
 
-import math
 import re
 import socket
 from datetime import UTC, datetime, timedelta
@@ -24,15 +23,12 @@ from libs.common.kube.events import (
 from libs.common.kube.keepalive_socket import keepalive_socket
 from libs.common.kube.lease import (
     Lease,
-    LeaseObservation,
     LeaseSpec,
     acquired_document,
-    expires_at,
-    observe_lease,
     read_lease,
     released_document,
 )
-from libs.common.kube.lease_lock import LeaseGrant, LeaseLock
+from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.common.kube.reflector import pause_seconds
 from tests.builders import NOW
 from tests.clocks import ManualClock
@@ -52,29 +48,6 @@ def a_lease(
     )
     document = {"metadata": {"name": "l", "labels": {"kept": "yes"}}, "spec": msgspec.to_builtins(spec)}
     return Lease(spec=spec, document=document)
-
-
-@pytest.mark.parametrize(
-    ("lease", "expiry"),
-    [
-        (a_lease(), 115.0),
-        (a_lease(duration=60), 160.0),
-        (a_lease(duration=None), 110.0),
-        (a_lease(""), -math.inf),
-        (a_lease(None), -math.inf),
-    ],
-)
-def test_a_lease_expires_after_the_duration_that_its_holder_wrote_and_ours_only_where_it_wrote_none(
-    lease: Lease, expiry: float
-):
-    assert expires_at(LeaseObservation(lease, since=100.0), 10) == expiry
-
-
-def test_a_renewal_starts_the_wait_anew_and_repetition_does_not():
-    first = observe_lease(None, a_lease(renewed="r1"), 10.0)
-    same = observe_lease(first, a_lease(renewed="r1"), 20.0)
-    renewed = observe_lease(same, a_lease(renewed="r2"), 24.0)
-    assert (first.since, same.since, renewed.since) == (10.0, 10.0, 24.0)
 
 
 @given(st.lists(st.sampled_from([ME, OTHER, "pod-c_3", ""]), max_size=20))
@@ -113,45 +86,74 @@ def test_a_released_lease_names_nobody_and_runs_out_in_a_second():
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("", 1, 7)
 
 
-class SlowLeases:
-    """The Leases of an API server that answers each request after `seconds`, if the deadline allows it."""
+class Leases:
+    """The Lease of an API server that answers each request after `seconds`, if the deadline allows it."""
 
-    def __init__(self, clock: ManualClock, *, seconds: float) -> None:
+    def __init__(self, clock: ManualClock, *, lease: Lease | None = None, seconds: float = 0.0) -> None:
+        self.lease = lease
         self._clock = clock
         self._seconds = seconds
 
     async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float) -> Lease:
         self._wait(deadline_seconds)
-        raise NotFound(f"leases {name!r} not found", status=404)
+        if self.lease is None:
+            raise NotFound(f"leases {name!r} not found", status=404)
+        return self.lease
 
     async def create_lease(
         self, namespace: str, document: dict[str, Any], *, deadline_seconds: float
     ) -> Lease:
-        self._wait(deadline_seconds)
-        return Lease(spec=LeaseSpec(holder_identity="one"), document=document)
+        return await self.update_lease(namespace, "", document, deadline_seconds=deadline_seconds)
 
     async def update_lease(
         self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float
     ) -> Lease:
         self._wait(deadline_seconds)
-        return Lease(spec=LeaseSpec(holder_identity="one"), document=document)
+        self.lease = read_lease(msgspec.json.encode(document))
+        return self.lease
 
     def _wait(self, deadline_seconds: float) -> None:
         assert self._seconds < deadline_seconds, "no answer in time"
         self._clock.advance(self._seconds)
 
 
+def make_lock(leases: Any, clock: ManualClock) -> LeaseLock:
+    return LeaseLock(
+        leases, namespace="kube-system", name="lease", identity=ME, now=lambda: datetime.now(UTC), clock=clock
+    )
+
+
+@pytest.mark.parametrize(
+    ("lease", "expected"),
+    [
+        (a_lease(), LeaseDenial(holder=OTHER, seconds=15.0)),
+        (a_lease(duration=60), LeaseDenial(holder=OTHER, seconds=60.0)),
+        (a_lease(duration=None), LeaseDenial(holder=OTHER, seconds=15.0)),
+        (a_lease(""), LeaseGrant(transitions=4)),
+        (a_lease(None), LeaseGrant(transitions=4)),
+    ],
+)
+async def test_a_lease_expires_after_the_duration_that_its_holder_wrote_and_ours_only_where_it_wrote_none(
+    lease: Lease, expected: LeaseGrant | LeaseDenial
+):
+    clock = ManualClock()
+    assert await make_lock(Leases(clock, lease=lease), clock).try_acquire_or_renew() == expected
+
+
+async def test_a_renewal_starts_the_wait_anew_and_repetition_does_not():
+    clock = ManualClock()
+    leases = Leases(clock, lease=a_lease(renewed="r1"))
+    lock = make_lock(leases, clock)
+    await lock.try_acquire_or_renew()
+    clock.advance(10.0)
+    assert await lock.try_acquire_or_renew() == LeaseDenial(holder=OTHER, seconds=5.0)
+    leases.lease = a_lease(renewed="r2")
+    assert await lock.try_acquire_or_renew() == LeaseDenial(holder=OTHER, seconds=15.0)
+
+
 async def test_a_server_that_needs_nearly_half_of_the_renew_deadline_keeps_its_leader():
     clock = ManualClock()
-    leases: Any = SlowLeases(clock, seconds=4.5)
-    lock = LeaseLock(
-        leases,
-        namespace="kube-system",
-        name="lease",
-        identity="one",
-        now=lambda: datetime.now(UTC),
-        clock=clock,
-    )
+    lock = make_lock(Leases(clock, seconds=4.5), clock)
     assert isinstance(await lock.try_acquire_or_renew(), LeaseGrant)
     for _ in range(5):
         clock.advance(2.4)  # the retry period with its jitter
