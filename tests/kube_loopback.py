@@ -92,6 +92,10 @@ def make_node_object(name: str, version: int = 1, **more: Any) -> dict[str, Any]
     return {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": {}, "status": {}} | more
 
 
+async def respond_node(request: web.Request) -> web.StreamResponse:
+    return web.json_response(make_node_object("web-1"))
+
+
 def respond_list(*items: dict[str, Any], version: int = 100, token: str = "") -> web.Response:
     metadata = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
     return web.json_response(

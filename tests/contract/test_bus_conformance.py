@@ -185,12 +185,6 @@ async def test_whoever_publishes_many_in_a_row_gives_others_their_turn(bus: Bus)
         assert turns >= 50
 
 
-async def test_the_callers_headers_stay_the_callers(bus: Bus):
-    headers = {"traceparent": "00-1-2-01"}
-    await bus.publish(make_event(), expected_sequence=0, ttl_seconds=60, headers=headers)
-    assert headers == {"traceparent": "00-1-2-01"}
-
-
 async def test_a_message_with_a_ttl_goes_and_leaves_nothing_to_expect(bus: Bus):
     await bus.publish(make_event(), ttl_seconds=1)
 
@@ -303,7 +297,8 @@ async def test_what_the_publisher_does_to_its_headers_no_reader_sees(bus: Bus):
     headers = {"traceparent": "00-1-2-01"}
     recorder = Recorder()
     async with run_during(bus.follow("test", f"{FLOW}.>", recorder)):
-        await bus.publish(make_event(), headers=headers)
+        await bus.publish(make_event(), expected_sequence=0, ttl_seconds=60, headers=headers)
+        assert headers == {"traceparent": "00-1-2-01"}, "the caller's stay the caller's"
         headers["traceparent"] = "the publisher's"
         await wait_until(lambda: bool(recorder.messages))
     kept = await bus.get_last(recorder.messages[0].subject)
@@ -336,13 +331,6 @@ async def test_many_versions_of_an_object_are_one_piece_of_work(bus: Bus):
         await bus.publish(make_event("web-2"))
         await wait_until(lambda: "web-2" in worker.list_names())
     assert [message.event for message in worker.seen if "web-1" in message.subject] == [make_event(order=4)]
-
-
-async def test_names_with_dots_are_names(bus: Bus):
-    worker, name = Worker(), "web-1.eu.example.org"
-    async with worker.consume(bus):
-        await bus.publish(make_event(name))
-        await wait_until(lambda: worker.list_names() == [name])
 
 
 async def test_only_what_the_filter_names_is_delivered(bus: Bus):
@@ -565,24 +553,10 @@ async def test_a_follower_hears_the_last_of_each_subject_in_order_and_then_what_
     assert (recorder.replay_count, recorder.disconnects) == (1, [])
 
 
-async def test_whoever_is_caught_up_has_heard_all_that_was_there(bus: Bus):
-    class Counting(Recorder):
-        heard_by_then = -1
-
-        def finish_replay(self) -> None:
-            super().finish_replay()
-            self.heard_by_then = len(self.messages)
-
-    await asyncio.gather(*(bus.publish(make_event(f"web-{n}")) for n in range(300)))
-    counting = Counting()
-    async with run_during(bus.follow("test", f"{FLOW}.>", counting)):
-        await wait_until(lambda: counting.is_caught_up)
-    assert counting.heard_by_then == 300
-
-
 async def test_a_follower_is_told_whenever_nothing_is_pending_also_behind_a_subject_that_it_leaves_out(
     bus: Bus,
 ):
+    await bus.publish(make_snapshot())
     recorder = Recorder()
     following = bus.follow("test", f"{FLOW}.>", recorder, exclude=lambda subject: subject == SNAPSHOT)
     async with run_during(following):
@@ -590,6 +564,7 @@ async def test_a_follower_is_told_whenever_nothing_is_pending_also_behind_a_subj
         for count in (1, 2):
             await asyncio.gather(bus.publish(make_event(f"web-{count}")), bus.publish(make_snapshot()))
             await wait_until(lambda count=count: recorder.caught_up_with == count)  # type: ignore[misc]
+    assert recorder.subjects == {subject("web-1"), subject("web-2")}
 
 
 async def test_the_lag_of_a_follower_is_what_it_has_not_received_yet(bus: Bus):
@@ -623,19 +598,6 @@ async def test_a_star_in_a_filter_stands_for_one_token(bus: Bus):
     async with run_during(bus.follow("test", INSTANCE_METADATA, recorder)):
         await wait_until(lambda: recorder.is_caught_up)
     assert recorder.subjects == {subject_of(named), subject_of(other)}
-
-
-async def test_a_follower_is_told_nothing_of_subjects_that_it_leaves_out(bus: Bus):
-    await bus.publish(make_event())
-    await bus.publish(make_snapshot())
-    recorder = Recorder()
-    left_out = bus.follow("test", f"{FLOW}.>", recorder, exclude=lambda subject: subject != SNAPSHOT)
-    async with run_during(left_out):
-        await wait_until(lambda: recorder.is_caught_up)
-        await bus.publish(make_event(order=2))
-        await bus.publish(make_snapshot())
-        await wait_until(lambda: len(recorder.messages) == 2)
-    assert recorder.subjects == {SNAPSHOT}
 
 
 async def test_every_follower_hears_everything(bus: Bus, bus_factory: BusFactory):

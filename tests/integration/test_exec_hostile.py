@@ -5,7 +5,7 @@ import base64
 import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,6 @@ from tests.kube_loopback import LoopbackServer, open_api
 from tests.tcp_server import serve_tcp
 
 Say = Callable[[web.WebSocketResponse], Awaitable[None]]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[LoopbackServer]:
-    async with LoopbackServer.start() as running:
-        yield running
 
 
 def kubelet(say: Say) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

@@ -46,7 +46,7 @@ from tests.kube_loopback import (
 
 @pytest.fixture(scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane that may be killed and frozen."""
+    """A control plane whose etcd may be restored."""
     async with ControlPlane.start(
         tmp_path_factory.mktemp("kube-reflector"), controller_manager=False
     ) as running:
@@ -66,46 +66,6 @@ async def api(cluster: ControlPlane) -> AsyncIterator[KubeApi]:
 async def joining(cluster: ControlPlane) -> AsyncIterator[KubeletFleet]:
     async with KubeletFleet.start(cluster) as running:
         yield running
-
-
-async def test_what_happened_while_the_server_was_dead_is_told_after_it_is_back(
-    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane
-):
-    await joining.join(SimKubelet(name="before"))
-    async with follow_nodes(api) as (follower, reflector):
-        await wait_until(lambda: "before" in follower.nodes)
-        await cluster.apiserver.kill()
-        await wait_until(lambda: bool(follower.errors), "noticed")
-        await cluster.restart_apiserver()
-        await joining.join(SimKubelet(name="after"))
-        await joining.delete_node("before")
-        await wait_until(lambda: follower.nodes.keys() & {"before", "after"} == {"after"}, "caught up")
-        assert reflector.problems() == ()
-    await joining.delete_node("after")
-
-
-async def test_a_server_that_froze_is_noticed_at_the_end_of_the_watch_and_followed_again(
-    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane
-):
-    options: dict[str, Any] = {"watch_seconds": (2, 2), "silence_seconds": 1.0, "stale_seconds": 2.0}
-    async with follow_nodes(api, **options) as (follower, reflector):
-        await wait_until(lambda: not reflector.problems())
-        cluster.apiserver.pause()
-        before = len(follower.errors)
-        try:
-            await wait_until(lambda: len(follower.errors) > before, "noticed")
-            noticed = str(follower.errors[before])
-            # "no answer" is the deadline of a request, when the pause falls between two watches.
-            assert "no end of the watch in time" in noticed or "no answer" in noticed
-            await wait_until(
-                lambda: any("no contact about nodes for" in why for why in reflector.problems()),
-                "not ready",
-            )
-        finally:
-            cluster.apiserver.resume()
-        await joining.join(SimKubelet(name="thawed"))
-        await wait_until(lambda: "thawed" in follower.nodes and not reflector.problems(), "followed again")
-    await joining.delete_node("thawed")
 
 
 async def test_a_restored_backup_of_etcd_is_followed(
@@ -371,28 +331,6 @@ async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: LoopbackServ
     async with follow():
         await wait_until(lambda: len(watched_versions(server)) == 2)
         assert time.monotonic() - refused_at[0] >= 2.0
-
-
-HOUR = {"retryAfterSeconds": 3600}
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        refusal(429, headers={"Retry-After": "3600"}, details=HOUR),
-        refusal(429, details=HOUR),
-        stream(encode_error(429, "TooManyRequests", details=HOUR)),
-    ],
-    ids=["header", "body", "event"],
-)
-async def test_a_retry_after_of_an_hour_pauses_the_watch_for_at_most_a_minute(
-    server: LoopbackServer, follow: Follow, response: Answer
-):
-    # A longer delay comes from a mistake or a proxy: an hour without a watch is an hour without joins.
-    server.answer = script_nodes(watches=[response])
-    async with follow() as (follower, _):
-        await wait_until(lambda: bool(follower.errors), "refused")
-        assert getattr(follower.errors[0], "retry_after_seconds", None) == 60.0
 
 
 @pytest.mark.parametrize("how", ["stalls", "breaks"])

@@ -30,7 +30,6 @@ from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from libs.testbed.kubelets import KubeletFleet
-from libs.testbed.pki import CertificateAuthority
 from libs.testbed.ports import allocate_port
 from tests.builders import NOW
 from tests.bus_actors import wait_until
@@ -42,6 +41,7 @@ from tests.kube_loopback import (
     make_node_object,
     open_api,
     respond_error,
+    respond_node,
 )
 from tests.tcp_server import serve_tcp
 
@@ -51,15 +51,11 @@ async def ask(api: KubeApi) -> None:
     await api.transport.call(Request(verb="get", resource="version", path="/version"))
 
 
-async def a_node(request: web.Request) -> web.StreamResponse:
-    return web.json_response(make_node_object("web-1"))
-
-
 def first_then_a_node(refused: web.Response) -> Answer:
     refusals = [refused]
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return refusals.pop() if refusals else await a_node(request)
+        return refusals.pop() if refusals else await respond_node(request)
 
     return answer
 
@@ -105,7 +101,7 @@ async def test_those_who_were_refused_together_come_back_apart(server: LoopbackS
     async def answer(request: web.Request) -> web.StreamResponse:
         arrivals.append(time.monotonic())
         busy = respond_error(429, "TooManyRequests", headers={"Retry-After": "1"})
-        return busy if len(arrivals) <= 2 else await a_node(request)
+        return busy if len(arrivals) <= 2 else await respond_node(request)
 
     server.answer = answer
     async with open_api(server.url, tmp_path, jitter=lambda: next(spread)) as api:
@@ -194,21 +190,6 @@ async def test_a_redirect_is_not_followed_with_our_credentials(server: LoopbackS
     assert len(server.requests) == 1
 
 
-async def test_a_server_with_another_authority_is_told_as_not_trusted(
-    control_plane: ControlPlane, tmp_path: Path
-):
-    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
-    stranger = tmp_path / "other-ca.crt"
-    stranger.write_bytes(CertificateAuthority.make(common_name="another").pair.certificate)
-    document["clusters"][0]["cluster"]["certificate-authority"] = str(stranger)
-    path = tmp_path / "config"
-    path.write_bytes(msgspec.yaml.encode(document))
-    api = KubeApi(load_kube_config(path, {}), user_agent="t")
-    with pytest.raises(Unreachable, match=r"certificate not trusted .*check certificate-authority"):
-        await ask(api)
-    await api.close()
-
-
 async def test_a_port_that_speaks_no_tls_is_told_as_such(server: LoopbackServer, tmp_path: Path):
     async with open_api(server.url.replace("http", "https"), tmp_path) as api:
         with pytest.raises(Unreachable, match=r"TLS handshake failed.*check the port"):
@@ -243,23 +224,6 @@ async def test_an_api_server_that_does_not_answer_or_shows_no_certificate_is_unr
 
 
 # ---- who we are
-
-
-async def test_a_name_in_the_certificate_that_is_not_the_address_can_be_given(
-    control_plane: ControlPlane, tmp_path: Path
-):
-    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
-    path = tmp_path / "config"
-    for name, trusted in (("kubernetes.default.svc", True), ("another.example", False)):
-        document["clusters"][0]["cluster"]["tls-server-name"] = name
-        path.write_bytes(msgspec.yaml.encode(document))
-        api = KubeApi(load_kube_config(path, {}), user_agent="t")
-        if trusted:
-            await ask(api)
-        else:
-            with pytest.raises(Unreachable, match="not trusted"):
-                await ask(api)
-        await api.close()
 
 
 @pytest.mark.parametrize(
@@ -380,82 +344,6 @@ async def test_a_token_file_that_cannot_be_used_leaves_the_old_token_and_is_told
     assert (credentials.headers, credentials.problem) == ({"Authorization": "Bearer second"}, "")
 
 
-# ---- credential plugins
-
-V1 = "client.authentication.k8s.io/v1"
-
-
-def a_plugin(folder: Path, status: str, *, shell: str = "") -> dict[str, object]:
-    """A program that counts its runs in `runs` and prints an ExecCredential with that status."""
-    program = folder / "login"
-    program.write_text(
-        f"#!/bin/sh\necho run >> {folder}/runs\n{shell}\n"
-        f"""echo '{{"apiVersion":"{V1}","kind":"ExecCredential","status":{status}}}'\n"""
-    )
-    program.chmod(0o755)
-    return {"exec": {"apiVersion": V1, "command": "./login", "installHint": "get it from the shop"}}
-
-
-def runs(folder: Path) -> int:
-    return len((folder / "runs").read_text().splitlines())
-
-
-async def test_a_plugin_runs_once_for_all_who_wait_and_not_again_before_its_token_expires(
-    server: LoopbackServer, tmp_path: Path
-):
-    server.answer = a_node
-    user = a_plugin(tmp_path, '{"token": "from-plugin", "expirationTimestamp": "2126-01-01T00:00:00Z"}')
-    async with open_api(server.url, tmp_path, user) as api:
-        await asyncio.gather(*(api.get_node("web-1") for _ in range(20)))
-        await api.get_node("web-1")
-    assert runs(tmp_path) == 1
-    assert {request.headers["Authorization"] for request in server.requests} == {"Bearer from-plugin"}
-
-
-async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again(
-    server: LoopbackServer, tmp_path: Path
-):
-    server.answer = a_node
-    expired = a_plugin(tmp_path, '{"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}')
-    async with open_api(server.url, tmp_path, expired) as api:
-        await api.get_node("web-1")
-        await api.get_node("web-1")
-        assert runs(tmp_path) == 2
-    a_plugin(tmp_path, f"""{{"token": "'$(wc -l < {tmp_path}/runs)'"}}""")
-    async with open_api(server.url, tmp_path, expired) as api:
-        server.answer = first_then_a_node(respond_error(401, "Unauthorized"))
-        assert (await api.get_node("web-1")).name == "web-1"
-
-
-@pytest.mark.parametrize(
-    ("status", "shell", "complaint"),
-    [
-        ("{}", "", "printed no token and no certificate"),
-        ("{}", "echo not logged in >&2; exit 3", "login failed: .* returned 3. not logged in"),
-        ("{}", r"printf 'gr\374n' >&2; exit 3", "login failed: .* returned 3. gr.n"),
-        ("{}", "kill -9 $$", "login failed: .* returned 137"),
-        ("7", "", "login failed: Expected `object`, got `int`"),
-        ("{}", "echo 7; exit 0", "login failed: "),
-        ("{}", "echo nonsense; exit 0", "login failed: .*decode"),
-    ],
-)
-async def test_a_plugin_that_fails_is_named_with_what_it_said(
-    server: LoopbackServer, tmp_path: Path, status: str, shell: str, complaint: str
-):
-    async with open_api(server.url, tmp_path, a_plugin(tmp_path, status, shell=shell)) as api:
-        with pytest.raises(Unauthorized, match=rf"user me, exec: .*{complaint}"):
-            await api.get_node("web-1")
-    assert server.requests == []
-
-
-async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: LoopbackServer, tmp_path: Path):
-    user = a_plugin(tmp_path, "{}")
-    (tmp_path / "login").unlink()
-    async with open_api(server.url, tmp_path, user) as api:
-        with pytest.raises(Unauthorized, match=r"cannot run .*login: no such program.*get it from the shop"):
-            await api.get_node("web-1")
-
-
 # ---- how it looks from outside
 
 
@@ -463,7 +351,7 @@ async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(
     server: LoopbackServer, tmp_path: Path
 ):
     seen: list[tuple[str, str, int]] = []
-    server.answer = a_node
+    server.answer = respond_node
     event = ObjectEvent(
         regarding=node_reference("web-1", "uid"), reason="Synced", message="x", component="talos-ccm"
     )
@@ -496,7 +384,7 @@ async def test_many_requests_share_a_bounded_number_of_connections(server: Loopb
         most = max(most, at_once)
         await asyncio.sleep(0)  # let the others arrive
         at_once -= 1
-        return await a_node(request)
+        return await respond_node(request)
 
     server.answer = answer
     async with open_api(server.url, tmp_path, connections=4) as api:
@@ -534,7 +422,7 @@ async def test_an_urgent_write_goes_before_all_that_wait_for_a_connection(
     async def answer(request: web.Request) -> web.StreamResponse:
         arrived.append(request.path.rpartition("/")[2])
         await may_answer.acquire()
-        return await a_node(request)
+        return await respond_node(request)
 
     def have_arrived(count: int) -> Callable[[], bool]:
         return lambda: len(arrived) == count

@@ -23,7 +23,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.bus_actors import wait_until
-from tests.kube_loopback import LoopbackServer, open_api, respond_error
+from tests.kube_loopback import LoopbackServer, open_api, refusal, respond_error, respond_node
 from tests.tcp_server import serve_tcp
 
 V1 = "client.authentication.k8s.io/v1"
@@ -43,8 +43,8 @@ def make_plugin(program: Path) -> ExecPlugin:
     )
 
 
-def print_credential(**status: str) -> str:
-    credential = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
+def print_credential(status: Any = None, **fields: str) -> str:
+    credential = {"apiVersion": V1, "kind": "ExecCredential", "status": status or fields}
     return f"cat <<'END'\n{msgspec.json.encode(credential).decode()}\nEND"
 
 
@@ -135,10 +135,82 @@ async def test_a_key_within_the_kubeconfig_is_never_written(control_plane: Contr
     await api.close()
 
 
+def plugin_user(folder: Path, script: str) -> dict[str, Any]:
+    """A user whose plugin runs that script and counts its runs in `runs`."""
+    write_plugin(folder, f"echo run >> {folder}/runs\n{script}")
+    return {"exec": {"apiVersion": V1, "command": "./login", "installHint": "get it from the shop"}}
+
+
+def count_runs(folder: Path) -> int:
+    return len((folder / "runs").read_text().splitlines())
+
+
+async def test_a_plugin_runs_once_for_all_who_wait_and_not_again_before_its_token_expires(
+    server: LoopbackServer, tmp_path: Path
+):
+    server.answer = respond_node
+    script = print_credential(token="from-plugin", expirationTimestamp=LONG_EXPIRY)
+    async with open_api(server.url, tmp_path, plugin_user(tmp_path, script)) as api:
+        await asyncio.gather(*(api.get_node("web-1") for _ in range(20)))
+        await api.get_node("web-1")
+    assert count_runs(tmp_path) == 1
+    assert {request.headers["Authorization"] for request in server.requests} == {"Bearer from-plugin"}
+
+
+async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again(
+    server: LoopbackServer, tmp_path: Path
+):
+    async def refuse_once(request: web.Request) -> web.StreamResponse:
+        server.answer = respond_node
+        plugin_user(tmp_path, print_credential(token="another"))
+        return respond_error(401, "Unauthorized")
+
+    server.answer = respond_node
+    user = plugin_user(tmp_path, print_credential(token="t", expirationTimestamp="2020-01-01T00:00:00Z"))
+    async with open_api(server.url, tmp_path, user) as api:
+        for _ in range(2):
+            await api.get_node("web-1")
+        assert count_runs(tmp_path) == 2
+        server.answer = refuse_once
+        assert (await api.get_node("web-1")).name == "web-1"
+    assert server.requests[-1].headers["Authorization"] == "Bearer another"
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        (print_credential({"other": "field"}), "printed no token and no certificate"),
+        ("echo not logged in >&2; exit 3", "login failed: .* returned 3. not logged in"),
+        (r"printf 'gr\374n' >&2; exit 3", "login failed: .* returned 3. gr.n"),
+        ("kill -9 $$", "login failed: .* returned 137"),
+        (print_credential(7), "login failed: Expected `object`, got `int`"),
+        ("echo 7", "login failed: "),
+        ("echo nonsense", "login failed: .*decode"),
+    ],
+)
+async def test_a_plugin_that_fails_is_named_with_what_it_said(
+    server: LoopbackServer, tmp_path: Path, script: str, complaint: str
+):
+    async with open_api(server.url, tmp_path, plugin_user(tmp_path, script)) as api:
+        with pytest.raises(Unauthorized, match=rf"user me, exec: .*{complaint}"):
+            await api.get_node("web-1")
+    assert server.requests == []
+
+
+async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: LoopbackServer, tmp_path: Path):
+    user = plugin_user(tmp_path, "")
+    (tmp_path / "login").unlink()
+    async with open_api(server.url, tmp_path, user) as api:
+        with pytest.raises(Unauthorized, match=r"cannot run .*login: no such program.*get it from the shop"):
+            await api.get_node("web-1")
+
+
 # ---- id-tokens
 
 
-async def test_an_id_token_that_has_expired_is_rejected_with_what_to_do(tmp_path: Path):
+async def test_an_id_token_that_has_expired_is_rejected_with_what_to_do(
+    server: LoopbackServer, tmp_path: Path
+):
     def part(content: bytes) -> str:
         return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
@@ -147,15 +219,8 @@ async def test_an_id_token_that_has_expired_is_rejected_with_what_to_do(tmp_path
         "name": "oidc",
         "config": {"id-token": token, "refresh-token": "r", "idp-issuer-url": "http://x"},
     }
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return respond_error(401, "Unauthorized")
-
-    async with (
-        LoopbackServer.start() as server,
-        open_api(server.url, tmp_path, {"auth-provider": provider}) as api,
-    ):
-        server.answer = answer
+    server.answer = refusal(401, "Unauthorized")
+    async with open_api(server.url, tmp_path, {"auth-provider": provider}) as api:
         with pytest.raises(Unauthorized, match="id-token has expired: any command of kubectl renews it"):
             await api.get_node("web-1")
         assert {request.headers["Authorization"] for request in server.requests} == {f"Bearer {token}"}

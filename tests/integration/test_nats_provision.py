@@ -73,16 +73,6 @@ async def test_a_durable_that_cannot_be_updated_is_made_anew_and_replays(
         await wait_until(lambda: worker.list_names() == ["web-1"])
 
 
-async def test_a_durable_with_another_filter_gets_ours(nats_bus: NatsBus, nats_server: NatsServer):
-    narrow = msgspec.structs.replace(NODES, filter=f"{ALL_SUBJECTS.removesuffix('>')}flow.snapshot")
-    await nats_bus.provision((narrow,), max_bytes=MAX_BYTES)
-    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-    worker = Worker()
-    async with worker.consume(nats_bus):
-        await nats_bus.publish(make_event("web-1"))
-        await wait_until(lambda: worker.list_names() == ["web-1"])
-
-
 async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):

@@ -78,6 +78,7 @@ async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp
         assert await process.get("/healthz") == (200, "text/plain; charset=utf-8", "ok")
         code, seconds = await process.ends_after_sigterm()
         assert process.log_text().count("no connection to NATS") == 1, "an outage is logged when it begins"
+        assert "loop=uvloop" in process.log_text()
     assert code == 0
     assert seconds < AT_ONCE_SECONDS
 

@@ -18,7 +18,6 @@ from libs.common.bus.delivery import (
     TemporaryError,
     classify_error,
     exponential_step,
-    failure_reason,
 )
 from libs.common.bus.protocol import UnreadablePayload
 from libs.common.contract.events import MAX_EVENT_BYTES, DeadLetter, encode
@@ -62,13 +61,6 @@ def test_a_step_begins_with_the_first_doubles_and_stays_at_the_cap(attempt, firs
     assert exponential_step(attempt + 1, first=first, cap=cap) == min(
         cap, 2 * exponential_step(attempt, first=first, cap=cap)
     )
-
-
-def test_failures_are_counted_by_their_reason_and_not_by_their_detail():
-    assert failure_reason(TemporaryError("refused", "10.0.0.1")) == failure_reason(
-        TemporaryError("refused", "x")
-    )
-    assert failure_reason(ValueError("a")) == "ValueError"
 
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

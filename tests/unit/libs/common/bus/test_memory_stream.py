@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matcher
-from libs.common.bus.protocol import Message, UnreadablePayload, WrongLastSequence
+from libs.common.bus.memory.stream import DurableState, Stream, subject_matcher
+from libs.common.bus.protocol import UnreadablePayload, WrongLastSequence
 from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import encode
 from libs.common.contract.subjects import subject_of
 from tests.builders import NOW, make_node, make_node_observed
-from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, make_event, wait_until
 
 MAX_AGE_SECONDS = MAX_MESSAGE_AGE.total_seconds()
 
@@ -43,16 +43,6 @@ class World:
         stored = self.stream.get_last(subject, self.now)
         return stored.sequence if stored else 0
 
-    def work(self, filter_subject: str = "a.>") -> DurableState:
-        work = DurableState()
-        work.provision(self.stream, filter_subject)
-        return work
-
-    def take(self, work: DurableState) -> tuple[StoredMessage, bool]:
-        taken = work.take(self.now)
-        assert taken is not None
-        return taken
-
 
 def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
     world = World()
@@ -63,14 +53,6 @@ def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
     assert len(unused._waiting) <= 11
     assert (taken := unused.take(world.now)) is not None
     assert taken.subject == "a.41"
-
-
-def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():
-    world = World()
-    work = world.work()
-    for subject in ("a.x", "a.y", "a.x"):
-        world.say(subject)
-    assert [world.take(work)[0].sequence for _ in range(2)] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +81,8 @@ class AgainstATable(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.work = self.world.work()
+        self.work = DurableState()
+        self.work.provision(self.world.stream, "a.>")
         self.held: dict[str, tuple[int, float]] = {}  # subject -> sequence, and when its time is over
         self.done: set[int] = set()
 
@@ -168,7 +151,7 @@ async def test_whoever_stops_following_is_not_fed_any_more():
     server = MemoryServer()
     bus = MemoryBus(server)
     await bus.provision((), max_bytes=MAX_BYTES)
-    task = asyncio.create_task(bus.follow("test", NODES.filter, _Deaf()))
+    task = asyncio.create_task(bus.follow("test", NODES.filter, Recorder()))
     await wait_until(lambda: server.stream is not None and len(server.stream._backlogs) == 1)
     task.cancel()
     await asyncio.wait([task])
@@ -196,11 +179,3 @@ async def test_readers_receive_what_the_payload_of_the_event_contains():
     assert last is not None
     assert isinstance(last.event, UnreadablePayload)
     assert last.event.payload == encode(naive)
-
-
-class _Deaf:
-    def start_replay(self, position: object) -> None: ...
-    def apply(self, message: Message) -> None: ...
-    def finish_replay(self) -> None: ...
-    def mark_caught_up(self) -> None: ...
-    def mark_disconnected(self, reason: str) -> None: ...

@@ -140,14 +140,6 @@ def test_what_is_stored_and_passed_on_is_the_compacted_message():
     assert passed == [table.get(message.subject)] == [compact(message)]
 
 
-def test_dotted_names_are_kept_apart():
-    table = replaying()
-    for name in ("a", "a.b", "a.b.c"):
-        table.apply(make_message(make_node_observed(make_node(name))))
-    subjects = {message.subject for message in table.list_under(OBSERVED_NODE)}
-    assert subjects == {f"{OBSERVED_NODE}.{name}" for name in ("a", "a.b", "a.b.c")}
-
-
 def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
     table, clock = a_table()
     assert table.seconds_since_leader_heartbeat() is None

@@ -164,22 +164,7 @@ def test_the_wait_that_the_server_asks_for_is_read_up_to_a_minute(
     assert error.retry_after_seconds == seconds
 
 
-ALL = (
-    errors.Unreachable,
-    errors.Unauthorized,
-    errors.Forbidden,
-    errors.NotFound,
-    errors.Conflict,
-    errors.AlreadyExists,
-    errors.Gone,
-    errors.FenceFailed,
-    errors.TooManyRequests,
-    errors.ServerError,
-    errors.Invalid,
-)
-
-
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", errors.KubeError.__subclasses__())
 def test_every_error_says_whether_a_retry_can_help(kind: type[errors.KubeError]):
     assert issubclass(kind, TemporaryError) != issubclass(kind, PermanentError)
     assert issubclass(kind, PermanentError) == (kind is errors.Invalid)

@@ -46,25 +46,6 @@ class Requests:
             await self._ends[name].wait()
 
 
-async def test_an_urgent_request_goes_before_all_that_wait():
-    requests = Requests(slots=1)
-    await requests.add("busy")
-    await requests.add("approval")
-    await requests.add("event")
-    await requests.add("taint", is_urgent=True)
-    assert await requests.end_all() == ["busy", "taint", "approval", "event"]
-
-
-async def test_requests_of_one_kind_go_in_the_order_in_which_they_came():
-    requests = Requests(slots=1)
-    await requests.add("busy")
-    for name in ("a", "b", "c"):
-        await requests.add(f"urgent-{name}", is_urgent=True)
-        await requests.add(name)
-    started = await requests.end_all()
-    assert started == ["busy", "urgent-a", "urgent-b", "urgent-c", "a", "b", "c"]
-
-
 @pytest.mark.parametrize(
     ("waited", "first"), [(MAX_OVERTAKING_SECONDS - 0.1, "taint"), (MAX_OVERTAKING_SECONDS, "approval")]
 )
@@ -76,35 +57,6 @@ async def test_a_request_that_has_waited_two_seconds_is_overtaken_no_longer(wait
     await requests.add("taint", is_urgent=True)
     requests.clock.advance(waited - 0.1)
     assert (await requests.end_all())[1] == first
-
-
-async def test_a_long_wait_goes_before_no_urgent_request_that_came_earlier():
-    requests = Requests(slots=1)
-    await requests.add("busy")
-    await requests.add("taint", is_urgent=True)
-    requests.clock.advance(0.1)
-    await requests.add("approval")
-    requests.clock.advance(60.0)
-    assert await requests.end_all() == ["busy", "taint", "approval"]
-
-
-@pytest.mark.parametrize("is_urgent", [False, True])
-async def test_a_free_slot_is_taken_at_once(is_urgent: bool):
-    requests = Requests(slots=2)
-    await requests.add("a", is_urgent=is_urgent)
-    await requests.add("b", is_urgent=is_urgent)
-    assert requests.started == ["a", "b"]
-    await requests.end_all()
-
-
-async def test_a_request_that_gives_up_leaves_its_turn_to_the_next_one():
-    requests = Requests(slots=1)
-    await requests.add("busy")
-    await requests.add("gives-up", is_urgent=True)
-    await requests.add("next")
-    requests.tasks["gives-up"].cancel()
-    await asyncio.gather(requests.tasks.pop("gives-up"), return_exceptions=True)
-    assert await requests.end_all() == ["busy", "next"]
 
 
 async def test_a_request_that_gives_up_when_its_turn_comes_passes_it_on():
