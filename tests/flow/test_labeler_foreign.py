@@ -17,6 +17,7 @@ from libs.testbed.nats_server import NatsServer
 from services.labeler.core.rules.machine_data import MachineData
 from tests.builders import FAULT, make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
 
@@ -144,13 +145,20 @@ def facts_of(number: int) -> MachineFacts:
 
 async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_once(flow: FlowActor):
     numbers = range(1, 9)
-    kube = InMemoryNodes(*map(numbered, numbers))
+    kube, clock = InMemoryNodes(*map(numbered, numbers)), ManualClock()
+
+    async def is_initialized() -> bool:
+        clock.advance(2.0)  # the first one waits for writes that were planned before its message
+        await flow.publish_leading()
+        return kube.node("web-1").is_initialized
+
     async with AsyncExitStack() as replicas:
         for seed in (1, 2):
-            await replicas.enter_async_context(run_labeler(flow.url, kube, seed=seed, **rules()))
+            running = run_labeler(flow.url, kube, seed=seed, clock=clock, **rules())
+            await replicas.enter_async_context(running)
         for number in numbers:
             await flow.enrich(numbered(number), facts_of(number))
-        await flow.wait_for_decision("web-1", "initialized")
+        await wait_until(is_initialized, "the first one is initialized")
         decided = [await flow.wait_for_decision(f"web-{number}", "blocked") for number in numbers[1:]]
     ids = [kube.node(f"web-{number}").spec.provider_id for number in numbers]
     assert ids == [ID, *[""] * 7]
