@@ -103,9 +103,7 @@ def _inbox_subjects(user: str) -> tuple[str, ...]:
 
 def _ordered_consumer_subjects(filters: Iterable[str]) -> tuple[str, ...]:
     """Return the subjects for a follower's own consumer, whose name is random."""
-    created = [f"{_CONSUMER}.CREATE.{STREAM}.*.{each}" for each in filters]
-    if not created:
-        return ()
+    created = (f"{_CONSUMER}.CREATE.{STREAM}.*.{each}" for each in filters)
     return (*created, f"{_CONSUMER}.MSG.NEXT.{STREAM}.*", f"{_CONSUMER}.DELETE.{STREAM}.*")
 
 

@@ -153,25 +153,14 @@ async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrServiceF
     assert flow.kube.patched == ["csr-new"]
 
 
-OLD_AND_NEW = (
-    make_serving_request("csr-old", age_seconds=60),
-    make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
-)
-
-
-async def file_old_and_new(flow: CsrServiceFlow) -> tuple[int, int]:
-    """A kubelet files an older and a newer request; the sequences of their events."""
-    await flow.enrich(make_node(), HONEST)
-    old, new = OLD_AND_NEW
-    return await flow.file_request(old), await flow.file_request(new)
-
-
 async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_that_follow(
     flow: CsrServiceFlow,
 ):
-    old, new = OLD_AND_NEW
+    old = make_serving_request("csr-old", age_seconds=60)
+    new = make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99"))
     async with flow.run_csr():
-        first, second = await file_old_and_new(flow)
+        await flow.enrich(make_node(), HONEST)
+        first, second = await flow.file_request(old), await flow.file_request(new)
         await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-new", "waiting")
         await flow.enrich_request(old, observed=first)

@@ -74,13 +74,6 @@ async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_th
         assert csr.problems() == ()
 
 
-async def wait_with_contested(flow: CsrServiceFlow) -> None:
-    """The facts of web-1, and its request for an address that another Node may have, which waits."""
-    await flow.enrich(WEB, WEBS)
-    await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-    await flow.wait_for_decision("csr-1", "waiting")
-
-
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(ready=False):
@@ -110,6 +103,8 @@ async def test_the_flag_opens_no_gate_for_what_a_machine_attests(flow: CsrServic
     """csr runs with --without-talos, but metadata queries machines."""
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(without_talos=True) as csr:
-        await wait_with_contested(flow)
+        await flow.enrich(WEB, WEBS)
+        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "waiting")
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
         assert flow.kube.patched == []

@@ -223,7 +223,9 @@ async def test_the_bootstrap_may_read_its_own_and_change_no_secret(installation:
         assert not await installation.may(verb, "secrets"), verb
     assert not await installation.may("get", "secrets", own[0], namespace="default")
     assert not await installation.may("create", "secrets", namespace="default")
-    assert not await installation.may("get", "configmaps", "another")
+    for verb in ("get", "update"):
+        assert await installation.may(verb, "configmaps", installation.names.authority)
+        assert not await installation.may(verb, "configmaps", "another")
     assert not await installation.may("delete", "configmaps", installation.names.authority)
     for resource in ("serviceaccounts", "pods", "nodes", "roles"):
         for verb in ("get", "list", "create", "update"):
