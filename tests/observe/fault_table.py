@@ -6,71 +6,46 @@ from typing import Final
 
 import pytest
 
-from tests.observe.faults import (
-    Fault,
-    almost_full_pool,
-    broken_file,
-    deleted_servers,
-    detached_server,
-    ending_credential,
-    exhausted_pool,
-    flooded_stream,
-    foreign_allocator,
-    full_network,
-    greedy_client,
-    hostile_request,
-    no_nats,
-    no_signer,
-    no_targets,
-    no_watcher,
-    old_authority,
-    replaced_machine,
-    revoked_token,
-    silent_endpoint,
-    silent_machine,
-    starved_process,
-    stolen_lease,
-    unreadable_message,
-    wrong_key,
-)
+from tests.observe import faults
+from tests.observe.faults import Fault
 from tests.observe.observed_cluster import ObservedCluster
 
 # This fault takes more than a minute, so it starts before the others.
 STALLED: Final = "TalosCCMConsumerStalled"
 OF_MACHINES: Final = (
-    Fault(silent_machine, "TalosCCMNodeUninitializedTooLong"),
-    Fault(ending_credential, "TalosCCMTalosCertificateExpiring"),
-    Fault(broken_file, "TalosCCMRulesReloadFailed"),
-    Fault(foreign_allocator, "TalosCCMIPAMForeignAllocator"),
-    Fault(almost_full_pool, "TalosCCMIPAMPoolAlmostFull"),
-    Fault(exhausted_pool, "TalosCCMIPAMExhausted"),
-    Fault(replaced_machine, "TalosCCMLifecycleCapped"),
-    Fault(revoked_token, "TalosCCMCloudNotAnswering"),
-    Fault(greedy_client, "TalosCCMCloudRateLimitLow"),
-    Fault(deleted_servers, "TalosCCMCloudInstancesGone"),
-    Fault(detached_server, "TalosCCMRoutesMissing"),
-    Fault(full_network, "TalosCCMNetworkRoutesAlmostFull"),
-    Fault(stolen_lease, "TalosCCMNoLifecycleLeader"),
-    Fault(silent_endpoint, "TalosCCMTalosAPIErrors"),
+    Fault(faults.silent_machine, "TalosCCMNodeUninitializedTooLong"),
+    Fault(faults.ending_credential, "TalosCCMTalosCertificateExpiring"),
+    Fault(faults.broken_file, "TalosCCMRulesReloadFailed"),
+    Fault(faults.foreign_allocator, "TalosCCMIPAMForeignAllocator"),
+    Fault(faults.almost_full_pool, "TalosCCMIPAMPoolAlmostFull"),
+    Fault(faults.exhausted_pool, "TalosCCMIPAMExhausted"),
+    Fault(faults.replaced_machine, "TalosCCMLifecycleCapped"),
+    Fault(faults.revoked_token, "TalosCCMCloudNotAnswering"),
+    Fault(faults.greedy_client, "TalosCCMCloudRateLimitLow"),
+    Fault(faults.deleted_servers, "TalosCCMCloudInstancesGone"),
+    Fault(faults.detached_server, "TalosCCMRoutesMissing"),
+    Fault(faults.full_network, "TalosCCMNetworkRoutesAlmostFull"),
+    Fault(faults.stolen_lease, "TalosCCMNoLifecycleLeader"),
+    Fault(faults.silent_endpoint, "TalosCCMTalosAPIErrors"),
 )
 
 STALE: Final = "TalosCCMWatchStale"
 OF_OUTAGES: Final = (
-    Fault(no_watcher, "TalosCCMNoLeader"),
-    Fault(no_nats, "TalosCCMBusDisconnected"),
+    Fault(faults.no_watcher, "TalosCCMNoLeader"),
+    Fault(faults.no_nats, "TalosCCMBusDisconnected"),
 )
 OF_KEYS: Final = (
-    Fault(hostile_request, "TalosCCMCSRDenied"),
-    Fault(no_signer, "TalosCCMCSRNotIssued"),
-    Fault(wrong_key, "TalosCCMPermissionViolations"),
-    Fault(old_authority, "TalosCCMNATSCertificateExpiring"),
-    Fault(starved_process, "TalosCCMEventLoopLag"),
-    Fault(unreadable_message, "TalosCCMDeadLetters"),
+    Fault(faults.hostile_request, "TalosCCMCSRDenied"),
+    Fault(faults.no_signer, "TalosCCMCSRNotIssued"),
+    Fault(faults.wrong_key, "TalosCCMPermissionViolations"),
+    Fault(faults.old_authority, "TalosCCMNATSCertificateExpiring"),
+    Fault(faults.starved_process, "TalosCCMEventLoopLag"),
+    Fault(faults.unreadable_message, "TalosCCMDeadLetters"),
 )
 # Emptying the stream removes the messages of the faults above; all services then publish again.
 LAST: Final = (
-    Fault(flooded_stream, "TalosCCMStreamAlmostFull"),
-    Fault(no_targets, "TalosCCMDown"),
+    Fault(faults.flooded_stream, "TalosCCMStreamAlmostFull"),
+    Fault(faults.no_targets, "TalosCCMDown"),
 )
 
 TRIED: Final = {
@@ -92,9 +67,9 @@ ONLY_BY_PROMTOOL: Final = {
 _JUST_NOW_SECONDS = 3.0
 
 
-def each_fault(faults: Sequence[Fault]) -> pytest.MarkDecorator:
+def each_fault(some: Sequence[Fault]) -> pytest.MarkDecorator:
     """Run the test with each of these faults."""
-    return pytest.mark.parametrize("fault", faults, ids=lambda fault: fault.during.__name__)
+    return pytest.mark.parametrize("fault", some, ids=lambda fault: fault.during.__name__)
 
 
 async def fires_exactly_its_alert(
