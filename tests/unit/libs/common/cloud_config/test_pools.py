@@ -163,6 +163,11 @@ def test_overlapping_networks_are_mistakes_at_the_later_place_whichever_is_the_l
     ]
 
 
+def test_a_network_that_ends_before_another_within_the_same_one_hides_no_overlap():
+    message = pool_mistakes("name: a, cidrs: [10.0.0.0/8, 10.1.0.0/16, 10.200.0.0/16]")
+    assert [each.partition(" ")[0] for each in message] == ["pools[0].cidrs[1]", "pools[0].cidrs[2]"]
+
+
 NETWORKS = st.builds(
     lambda address, length: ipaddress.ip_network((0x0A000000 | address, length), strict=False),
     st.integers(0, 0xFFFF).map(lambda number: number << 8),

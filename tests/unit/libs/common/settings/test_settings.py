@@ -224,7 +224,7 @@ ALWAYS_ALLOW = "--authorization-always-allow-paths"
         "/healthz,/readyz,/livez": "/metrics",  # Kubernetes' default
         "/metrics": "/healthz, /livez, /readyz",
         "": "/healthz, /livez, /readyz, /metrics",
-        "/health*,/livez,/readyz,/metrics/*": "/metrics",
+        "/health*,/live,/readyz,/metrics/*": "/livez, /metrics",
         "/*z": "/healthz, /livez, /readyz, /metrics",
     }.items(),
 )
