@@ -69,9 +69,9 @@ class MappingReader:
             key = proper.get(written.lower()) if written is not None else None
             if key is None:
                 if written is not None:
-                    self._findings.add_mistake(line_of(name_node), path, _unknown(written, keys))
+                    self._reject(name_node, path, _unknown(written, keys))
             elif key.name in spelled:
-                self._findings.add_mistake(line_of(name_node), _below(path, key.name), "is duplicated")
+                self._reject(name_node, _below(path, key.name), "is duplicated")
             else:
                 spelled[key.name] = value_node
                 if written != key.name:
@@ -115,7 +115,7 @@ class MappingReader:
             what = (
                 "network" if key.kind.endswith("networks") else "entry: remove the key if it has no meaning"
             )
-            self._findings.add_mistake(line_of(node), path, f"must have at least one {what}")
+            self._reject(node, path, f"must have at least one {what}")
         if key.kind == "list":
             return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
         read = self._parsed if key.kind == "texts" else self._located
@@ -130,7 +130,7 @@ class MappingReader:
                 continue
             at = f'{path}["{truncate_line(name)}"]'
             if name in entries:
-                self._findings.add_mistake(line_of(name_node), at, "is duplicated")
+                self._reject(name_node, at, "is duplicated")
                 continue
             text = "" if _is_null(value_node) else self._text(value_node, at)
             entries[name] = RuleEntry(name, text or "", line_of(name_node))
@@ -138,11 +138,9 @@ class MappingReader:
 
     def _text(self, node: yaml.Node, path: str) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
-            self._findings.add_mistake(line_of(node), path, f"is {_node_kind(node)}, not a text")
+            self._reject(node, path, f"is {_node_kind(node)}, not a text")
         elif node.tag not in _TEXT_TAGS:
-            self._findings.add_mistake(
-                line_of(node), path, f"is not a plain text: it has the tag {truncate_line(node.tag)}"
-            )
+            self._reject(node, path, f"is not a plain text: it has the tag {truncate_line(node.tag)}")
         else:
             return str(node.value)
         return None
@@ -154,7 +152,7 @@ class MappingReader:
         try:
             return PARSERS[key.kind](text, key)
         except ValueError as error:
-            self._findings.add_mistake(line_of(node), path, f'is "{truncate_line(text)}", {error}')
+            self._reject(node, path, f'is "{truncate_line(text)}", {error}')
             return None
 
     def _located(self, node: yaml.Node, key: FileKey, path: str) -> Located[Any]:
@@ -168,18 +166,16 @@ class MappingReader:
             if value is not None:
                 return value
             quotes = ", without quotes" if word in _PLAIN else ""
-            self._findings.add_mistake(
-                line_of(node), path, f'is "{truncate_line(node.value)}", not true or false{quotes}'
-            )
+            self._reject(node, path, f'is "{truncate_line(node.value)}", not true or false{quotes}')
         else:
-            self._findings.add_mistake(line_of(node), path, f"is {_node_kind(node)}, not true or false")
+            self._reject(node, path, f"is {_node_kind(node)}, not true or false")
         return None
 
     def _items(self, node: yaml.Node, path: str) -> Iterator[tuple[int, yaml.Node, str]]:
         """Yield the items of a list with index and path."""
         self._count()
         if not isinstance(node, yaml.SequenceNode):
-            self._findings.add_mistake(line_of(node), path, f"is {_node_kind(node)}, not a list")
+            self._reject(node, path, f"is {_node_kind(node)}, not a list")
             return
         for place, item in enumerate(node.value):
             self._count()
@@ -192,9 +188,7 @@ class MappingReader:
         """Return the entries of a mapping; merged ones (`<<`) only for keys that it lacks."""
         self._count()
         if not isinstance(node, yaml.MappingNode):
-            self._findings.add_mistake(
-                line_of(node), path, f"is {_node_kind(node)}, not a mapping of keys to values"
-            )
+            self._reject(node, path, f"is {_node_kind(node)}, not a mapping of keys to values")
             return []
         own, merged = [], []
         for name, value in node.value:
@@ -214,17 +208,18 @@ class MappingReader:
     def _merged(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if not all(isinstance(source, yaml.MappingNode) for source in sources):
-            self._findings.add_mistake(
-                line_of(node), path, "merges (<<) something other than a mapping or a list of mappings"
-            )
+            self._reject(node, path, "merges (<<) something other than a mapping or a list of mappings")
             return []
         return [pair for source in sources for pair in self._pairs(source, path)]
 
     def _key(self, node: yaml.Node, path: str) -> str | None:
         if isinstance(node, yaml.ScalarNode) and node.tag in _TEXT_TAGS:
             return str(node.value)
-        self._findings.add_mistake(line_of(node), path, "has a key that is not a plain text")
+        self._reject(node, path, "has a key that is not a plain text")
         return None
+
+    def _reject(self, node: yaml.Node, path: str, problem: str) -> None:
+        self._findings.add_mistake(line_of(node), path, problem)
 
     def _other_spelling(self, node: yaml.Node, path: str) -> None:
         message = f"is written {truncate_line(str(node.value))}, a spelling that the reference ignores"
