@@ -1,6 +1,5 @@
 """Each query of each dashboard returns data from a Prometheus that scrapes the services."""
 
-import json
 import math
 import time
 from collections.abc import AsyncIterator
@@ -9,9 +8,9 @@ from typing import Any, Final
 import pytest
 
 from libs.common.contract.services import SERVICES
-from libs.testbed.helm.chart import DASHBOARDS
 from tests.bus_actors import wait_until
 from tests.observe.running_fleet import Fleet, a_fleet
+from tests.unit.pages.test_dashboards import PANELS, QUERIES
 
 # The values that Grafana substitutes for variables.
 CHOSEN: Final = {"$cluster": ".*", "$job": "talos-ccm", "$__rate_interval": "10m", "$__range": "10m"}
@@ -26,34 +25,15 @@ NEVER_HERE: Final = {
 }
 
 
-def targets() -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Each PromQL query, by dashboard, panel and letter."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        panel: dict[str, Any]
-        for panel in json.loads(path.read_text())["panels"]:
-            for target in panel["targets"]:
-                if "expr" in target:
-                    found[path.stem, panel["title"], target["refId"]] = target
-    return found
-
-
-TARGETS: Final = targets()
+# Each PromQL query, by dashboard, panel and letter.
+TARGETS: Final = {(name, panel["title"], target["refId"]): target for name, panel, target in QUERIES}
 WITH_DOTS: Final = sorted({target["expr"] for target in TARGETS.values() if target["exemplar"]})
-
-
-def steps() -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """The thresholds of each stat panel, by the place of its query."""
-    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        for panel in json.loads(path.read_text())["panels"]:
-            if panel["type"] == "stat":
-                defaults = panel["fieldConfig"]["defaults"]
-                found[path.stem, panel["title"], "A"] = defaults["thresholds"]["steps"]
-    return found
-
-
-STEPS: Final = steps()
+# The thresholds of each stat panel, by the place of its query.
+STEPS: Final = {
+    (name, panel["title"], "A"): panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    for name, panel in PANELS
+    if panel["type"] == "stat"
+}
 
 
 def colour(value: float, thresholds: list[dict[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from tests.architecture.sources import ROOT
 from tests.tables import naming
 from tools.registered_metrics import list_series
 
-FILES: Final = {path.stem: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
+FILES: Final = {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
 PANELS: Final = [(name, panel) for name, board in FILES.items() for panel in board["panels"]]
 QUERIES: Final = [
     (name, panel, target) for name, panel in PANELS for target in panel["targets"] if "expr" in target

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract import events
 from libs.common.contract.events import MAX_EVENT_BYTES, Event, EventError, decode, encode
-from libs.common.contract.instances import (
-    RECORD_ANNOTATION,
-    RECORD_DIGEST_LABEL,
-    InstanceAnchor,
-    InstanceRecord,
-    encode_instance_record,
-    read_instance_record,
-)
+from libs.common.contract.instances import RECORD_ANNOTATION, RECORD_DIGEST_LABEL, read_instance_record
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node, trim_node
 from libs.common.contract.ordering import Recency, compare_events
@@ -39,6 +31,7 @@ from tests.builders import (
     make_request,
     make_unreachable,
 )
+from tests.instance_reports import make_record, make_recorded_node, make_unknown
 
 
 def largest_that_can_be_observed() -> int:
@@ -121,58 +114,39 @@ def test_an_event_contains_frozen_structs_and_no_mutable_collection(kind: type):
 # ---- reports about instances
 
 
-RECORD = InstanceRecord(
-    account="prod",
-    provider_id="hcloud://7",
-    node_uid="uid-1",
-    system_uuid="4C4C4544-0000",
-    anchor=InstanceAnchor(kind="network", id="4711"),
-    seen_at=NOW,
-)
+NODE = make_recorded_node()
 
 
-def make_recorded_node(
-    text: str, *, digest: str = "", uid: str = "uid-1", provider_id: str = "hcloud://7"
-) -> Node:
-    labels = {RECORD_DIGEST_LABEL: digest or compute_digest(text)}
-    return make_node(annotations={RECORD_ANNOTATION: text}, labels=labels, uid=uid, provider_id=provider_id)
+def with_record(text: str) -> Node:
+    labels = {RECORD_DIGEST_LABEL: compute_digest(text)}
+    return make_node(uid=NODE.uid, annotations={RECORD_ANNOTATION: text}, labels=labels)
 
 
 def test_the_record_of_a_node_survives_what_the_watcher_cuts():
-    assert read_instance_record(trim_node(make_recorded_node(encode_instance_record(RECORD)))) == RECORD
+    assert read_instance_record(trim_node(NODE)) == make_record(NODE)
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        pytest.param(make_node(uid="uid-1", provider_id="hcloud://7"), id="absent"),
-        pytest.param(make_recorded_node(encode_instance_record(RECORD), digest="0" * 56), id="forged"),
-        pytest.param(make_recorded_node(encode_instance_record(RECORD), uid="uid-2"), id="another uid"),
-        pytest.param(
-            make_recorded_node(encode_instance_record(RECORD), provider_id="hcloud://8"),
-            id="another providerID",
-        ),
-        pytest.param(make_recorded_node("{}"), id="incomplete"),
-        pytest.param(make_recorded_node("[" * 900), id="not JSON"),
+        pytest.param(make_node(), id="absent"),
+        pytest.param(make_recorded_node(digest="0" * 56), id="forged"),
+        pytest.param(make_recorded_node(record={"node_uid": "uid-2"}), id="another uid"),
+        pytest.param(make_recorded_node(record={"provider_id": "hcloud://8"}), id="another providerID"),
+        pytest.param(with_record("{}"), id="incomplete"),
+        pytest.param(with_record("[" * 900), id="not JSON"),
     ],
 )
 def test_a_record_that_does_not_belong_to_the_node_is_none(node: Node):
     assert read_instance_record(node) is None
 
 
-def make_unknown(at_microsecond: int) -> events.InstanceUnknown:
-    at = NOW.replace(microsecond=at_microsecond)
-    return events.InstanceUnknown(
-        stream_id=STREAM_ID, account="prod", name="web-1", node_uid="uid-1", provider_id="hcloud://7",
-        asked_at=at, answered_at=at, credential_loaded_at=NOW, reason="HTTP 503",
-    )  # fmt: skip
-
-
 def test_a_report_replaces_only_one_of_an_earlier_round():
-    assert subject_of(make_unknown(0)) == "talosccm.v1.cloud.prod.instance.web-1"
-    assert compare_events(make_unknown(2), make_unknown(1), STREAM_ID) is Recency.NEWER
-    assert compare_events(make_unknown(1), make_unknown(2), STREAM_ID) is Recency.OLDER
-    assert compare_events(make_unknown(1), make_unknown(1), STREAM_ID) is Recency.SAME
+    earlier, later = (make_unknown(NODE, at=NOW + timedelta(microseconds=n)) for n in (1, 2))
+    assert subject_of(later) == "talosccm.v1.cloud.prod.instance.web-1"
+    assert compare_events(later, earlier, STREAM_ID) is Recency.NEWER
+    assert compare_events(earlier, later, STREAM_ID) is Recency.OLDER
+    assert compare_events(earlier, earlier, STREAM_ID) is Recency.SAME
 
 
 # ---- order
