@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from cli.demo import view
@@ -166,17 +167,22 @@ async def _wait_for_certificates(
 async def _show_progress(
     options: DemoOptions, progress: DemoProgress, logs: LogFollower, console: Console, begun: float
 ) -> None:
-    """Show the progress until every node is ready or the timeout: a line that changes, or lines in a pipe."""
+    """Show the progress until every node is ready or the timeout: live on a terminal, lines in a pipe."""
+    on_terminal = console.is_terminal and not console.is_dumb_terminal
+    screen = Live(console=console, auto_refresh=False, transient=True) if on_terminal else None
     next_line, timeout = _SECONDS_BETWEEN_LINES, options.ready_timeout_seconds
-    with console.status("") as line:
+    with screen or contextlib.nullcontext():
         while not progress.are_all_ready and (seconds := time.monotonic() - begun) < timeout:
             await asyncio.sleep(min(_TICK_SECONDS, timeout - seconds))
             logs.read_new_lines()
-            text = view.format_progress(progress, seconds=seconds)
-            line.update(text)  # shown on a terminal only
-            if not console.is_terminal and seconds >= next_line:
+            if screen:
+                picture = view.render_progress(
+                    progress, seconds=seconds, width=console.width, height=console.height
+                )
+                screen.update(picture, refresh=True)
+            elif seconds >= next_line:
                 next_line += _SECONDS_BETWEEN_LINES
-                console.print(text, highlight=False)
+                console.print(view.format_progress(progress, seconds=seconds), highlight=False)
 
 
 async def _print_result(

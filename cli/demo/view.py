@@ -1,18 +1,22 @@
-"""The output of the demo: the progress, a summary, and the nodes with a problem."""
+"""The output of the demo: a live table on a terminal, lines in a pipe, and a summary."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.demo.node_progress import MILESTONES, DemoProgress, compute_percentile
+from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_percentile
 from cli.render.output import format_changes
 from cli.render.preview import NodeChange
 
-_UNREADY: Final = ("joining", "observed", "answered", "blocked", "excluded")
+COLOURS: Final = {
+    "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",
+    "excluded": "dim",
+}  # fmt: skip
 _TEXTS: Final = {"excluded": "excluded by `ownership`"}
 _MEANINGS: Final = {
     "observed": "observed  by the watcher",
@@ -22,12 +26,70 @@ _MEANINGS: Final = {
 _OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 _PERCENTILES: Final = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 _MAX_PROBLEMS = 20
+_LINES_AROUND_ROWS = 5  # bar, states, table heading, hidden, prompt line
+
+
+def render_progress(progress: DemoProgress, *, seconds: float, width: int, height: int) -> RenderableType:
+    """Return the live view: the counts, the unfinished nodes and the latest finished ones."""
+    # Unfinished nodes come first; the remaining lines show the latest finished ones.
+    unfinished = [node for node in progress if not node.ready_at]
+    finished = [node for node in progress if node.ready_at]
+    finished.sort(key=lambda node: node.seconds_until("ready") or 0, reverse=True)
+    shown = (unfinished + finished)[: max(3, height - _LINES_AROUND_ROWS)]
+    hidden = len(progress) - len(shown)
+    return Group(
+        _render_heading(progress, seconds, width),
+        _render_rows(shown, with_trouble=width >= 100),
+        Text(f"... and {hidden} more" if hidden > 0 else ""),
+    )
+
+
+def _render_rows(shown: Iterable[NodeProgress], *, with_trouble: bool) -> Table:
+    table = Table(expand=False, pad_edge=False, box=None, header_style="bold")
+    table.add_column("NODE", no_wrap=True, min_width=14)
+    table.add_column("PLATFORM", no_wrap=True, min_width=9)
+    table.add_column("STATE", no_wrap=True, min_width=8)
+    for hop in MILESTONES:
+        table.add_column(hop.upper(), justify="right", no_wrap=True, min_width=9)
+    if with_trouble:
+        table.add_column("", overflow="ellipsis", no_wrap=True)
+    for node in shown:
+        cells: list[RenderableType] = [
+            node.name,
+            node.platform,
+            Text(node.state, style=COLOURS[node.state]),
+            *(_format_milliseconds(node.seconds_until(hop)) for hop in MILESTONES),
+        ]
+        table.add_row(*cells, *([node.trouble] if with_trouble else []))
+    return table
+
+
+def _render_heading(progress: DemoProgress, seconds: float, width: int) -> RenderableType:
+    """Return two lines of fixed layout: the overall progress, and the number of nodes per state."""
+    counts, nodes = progress.count_states(), len(progress)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        ProgressBar(total=nodes, completed=counts["ready"], width=max(10, min(60, width - 30))),
+        Text(f"{counts['ready']}/{nodes} ready", style="bold"),
+        Text(f"{seconds:.1f} s", style="dim"),
+    )
+    figures = len(str(nodes))
+    gap = " " * (2 if figures < 4 else 1)  # all states fit 80 columns
+    states = [
+        (f"{counts[state]:{figures}} {state}{gap}", colour if counts[state] else "dim")
+        for state, colour in COLOURS.items()
+    ]
+    return Group(grid, Text.assemble(*states))
 
 
 def format_progress(progress: DemoProgress, *, seconds: float) -> str:
-    """Return the progress in one line."""
+    """Return the progress in one line, for a pipe."""
     counts = progress.count_states()
-    others = ", ".join(f"{counts[state]} {_TEXTS.get(state, state)}" for state in _UNREADY if counts[state])
+    others = ", ".join(
+        f"{counts[state]} {_TEXTS.get(state, state)}"
+        for state in COLOURS
+        if counts[state] and state != "ready"
+    )
     return f"{seconds:6.1f} s  {counts['ready']}/{len(progress)} ready" + (f"  ({others})" if others else "")
 
 

@@ -1,4 +1,4 @@
-"""How the demo looks, on a terminal and in an image without the testbed."""
+"""How the demo looks: within its terminal, without jumping, and in an image without the testbed."""
 
 import io
 import subprocess
@@ -32,22 +32,42 @@ def lines_of(picture: RenderableType, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_all_that_is_printed_fits_its_terminal(width: int):
-    journeys = a_run(MAX_NODES, ready=1)
+@pytest.mark.parametrize("count", [1, 3, MAX_NODES])
+def test_every_picture_fits_its_terminal(width: int, count: int):
+    journeys = a_run(count, ready=1)
+    picture = lines_of(view.render_progress(journeys, seconds=119.9, width=width, height=24), width)
+    stuck = view.render_problems(journeys)
     next_runs = [
         view.render_commands(
-            "Try next", suggest_next_runs(DemoOptions(bus=bus, real=real), all_ready=all_ready)
+            "Try next", suggest_next_runs(DemoOptions(bus=bus, nodes=count, real=real), all_ready=all_ready)
         )
         for bus in ("nats", "memory")
         for real in (True, False)
         for all_ready in (True, False)
     ]
-    printed = (view.render_summary(journeys), *view.render_problems(journeys), *next_runs)
-    lines = [line for part in printed for line in lines_of(part, width)]
-    assert max(map(len, [*lines, view.format_progress(journeys, seconds=119.9)])) <= width
+    others = [
+        line for part in (view.render_summary(journeys), *stuck, *next_runs) for line in lines_of(part, width)
+    ]
+    assert max(map(len, picture + others)) <= width
+    assert len(picture) < 24
+    assert f"1/{count} ready" in picture[0]
 
 
-def test_the_progress_is_one_line():
+def test_nothing_in_the_picture_moves_sideways_while_nodes_move_on():
+    def columns(ready: int) -> list[int]:
+        lines = lines_of(view.render_progress(a_run(200, ready=ready), seconds=1.0, width=80, height=24), 80)
+        return [lines[1].index("ready"), lines[1].index("blocked"), lines[2].index("STATE"), len(lines[2])]
+
+    assert columns(0) == columns(1) == columns(120)
+
+
+def test_who_arrived_last_stands_first_among_those_who_arrived():
+    lines = lines_of(view.render_progress(a_run(30, ready=29), seconds=1.0, width=80, height=12), 80)
+    assert [line.split()[0] for line in lines[3:6]] == ["openstack-0029", "openstack-0028", "openstack-0027"]
+    assert lines[-1] == "... and 23 more"
+
+
+def test_in_a_pipe_one_line_says_it_all():
     assert view.format_progress(a_run(3), seconds=1.25) == "   1.2 s  0/3 ready  (3 joining)"
 
 
