@@ -89,7 +89,7 @@ def main(
     is_complete = run_until_signal(lambda: sitting.run(schedules))
     if not is_complete:
         console.print("interrupted: every process is stopped, and the results file has the complete runs")
-    missed = list_missed(results.runs)
+    missed = list_missed(results.records)
     if mutants:
         console.print(f"not caught: {', '.join(missed) or 'none'}")
     else:

@@ -1,6 +1,6 @@
 """The results file, a line of JSON per run that `--resume` reads, and the tables at the end of a sitting."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -13,21 +13,11 @@ from tests.chaos.expectation import Undisturbed
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import Violation
 from tests.chaos.mutants import MUTANTS
-from tests.chaos.schedule import Schedule
+from tests.chaos.schedule import Schedule, plan_undisturbed
 
 
-class UndisturbedRecord(msgspec.Struct, frozen=True, kw_only=True, tag="undisturbed"):
-    """A run without faults, with which the others of this seed and mode are compared."""
-
-    seed: int
-    mode: Mode
-    seconds: float
-    violations: tuple[Violation, ...]
-    left: Undisturbed
-
-
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
-    """A run with faults."""
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with faults, or one without, with which the others of its seed and mode are compared."""
 
     schedule: Schedule
     seconds: float
@@ -36,10 +26,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     violations: tuple[Violation, ...]
     restarts: tuple[str, ...] = ()  # processes that ended without a fault and were started again
     logs: str = ""
+    left: Undisturbed | None = None  # None: of a run with faults or a mutant
 
 
-Record = UndisturbedRecord | RunRecord
-_DECODER: Final = msgspec.json.Decoder(Record)
+_DECODER: Final = msgspec.json.Decoder(RunRecord)
 
 
 class Results:
@@ -49,62 +39,37 @@ class Results:
         """Read the records of the file, if it exists. Raises msgspec.DecodeError."""
         self.file = file
         lines = file.read_bytes().splitlines() if file.exists() else []
-        self.records: list[Record] = [_DECODER.decode(line) for line in lines]
+        self.records: list[RunRecord] = [_DECODER.decode(line) for line in lines]
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RunRecord) -> None:
         """Append a record to the file at once, so that an interruption loses nothing."""
         self.records.append(record)
         with self.file.open("ab") as file:
             file.write(msgspec.json.encode(record) + b"\n")
 
     @property
-    def runs(self) -> list[RunRecord]:
-        """The runs with faults or a mutant."""
-        return [record for record in self.records if isinstance(record, RunRecord)]
-
-    @property
-    def judged(self) -> list[Record]:
+    def judged(self) -> list[RunRecord]:
         """The runs in which nothing may be violated: all but those of mutants."""
-        return [
-            each for each in self.records if isinstance(each, UndisturbedRecord) or not each.schedule.mutant
-        ]
+        return [record for record in self.records if not record.schedule.mutant]
 
     def find_undisturbed(self, seed: int, mode: Mode) -> Undisturbed | None:
         """What the undisturbed run of that seed and mode has left; None if it has a violation itself."""
-        return next(
-            (
-                record.left
-                for record in self.records
-                if isinstance(record, UndisturbedRecord)
-                if (record.seed, record.mode) == (seed, mode) and not record.violations
-            ),
-            None,
-        )
+        wanted = plan_undisturbed(seed, mode)
+        runs = (run for run in self.records if run.schedule == wanted and not run.violations)
+        return next((run.left for run in runs), None)
 
     def has_run(self, schedule: Schedule) -> bool:
         """Whether this schedule has run already."""
-        return any(run.schedule == schedule for run in self.runs)
+        return any(run.schedule == schedule for run in self.records)
 
 
-def list_recoveries(records: Iterable[Record]) -> Mapping[str, list[float | None]]:
+def list_recoveries(runs: Iterable[RunRecord]) -> Mapping[str, list[float | None]]:
     """The recovery times by fault; those of a pair count for the fault that was healed last."""
     found: dict[str, list[float | None]] = {}
-    for run in (record for record in records if isinstance(record, RunRecord)):
+    for run in (run for run in runs if run.schedule.occurrences):
         last = max(run.schedule.occurrences, key=lambda each: each.until)
         found.setdefault(last.fault, []).append(run.recovery_seconds)
     return found
-
-
-def list_violations(records: list[Record]) -> Iterator[str]:
-    """Every violation with its seed, run and logs."""
-    for record in records:
-        for violation in record.violations:
-            if isinstance(record, RunRecord):
-                schedule = record.schedule
-                where = f"seed {schedule.seed} run {schedule.number} ({schedule})"
-                yield f"{where}: {violation} (logs: {record.logs})"
-            else:
-                yield f"seed {record.seed}, undisturbed, {record.mode}: {violation}"
 
 
 def list_missed(runs: Iterable[RunRecord]) -> list[str]:
@@ -118,10 +83,10 @@ def list_missed(runs: Iterable[RunRecord]) -> list[str]:
     ]
 
 
-def render_recoveries(records: Iterable[Record]) -> Table:
+def render_recoveries(runs: Iterable[RunRecord]) -> Table:
     """The recovery times by fault."""
     table = Table("fault", "runs", "median s", "max s", title="seconds from the last heal to the end state")
-    recoveries = list_recoveries(records)
+    recoveries = list_recoveries(runs)
     for fault in FAULTS:
         times = recoveries.get(fault.name, [])
         within = [seconds for seconds in times if seconds is not None]
@@ -132,7 +97,11 @@ def render_recoveries(records: Iterable[Record]) -> Table:
     return table
 
 
-def render_violations(records: Sequence[Record]) -> str:
-    """One line per violation."""
-    lines = list(list_violations(list(records)))
-    return "\n".join((*lines, f"{len(lines)} violations in {len(records)} runs"))
+def render_violations(runs: Sequence[RunRecord]) -> str:
+    """One line per violation, with its seed, run and logs."""
+    lines = [
+        f"seed {run.schedule.seed} run {run.schedule.number} ({run.schedule}): {violation} (logs: {run.logs})"
+        for run in runs
+        for violation in run.violations
+    ]
+    return "\n".join((*lines, f"{len(lines)} violations in {len(runs)} runs"))

@@ -19,7 +19,7 @@ from tests.chaos.faults import get_fault
 from tests.chaos.history import History, NodeState, SigningRequest
 from tests.chaos.invariants import END_STATE, NO_CREDENTIAL, Evidence, Violation, find_violations
 from tests.chaos.observer import Observer
-from tests.chaos.results import RunRecord, UndisturbedRecord
+from tests.chaos.results import RunRecord
 from tests.chaos.schedule import Occurrence, Schedule
 from tests.chaos.workload import LAST_REVISION, RULE_LABEL, Workload
 from tests.chaos.workload_runner import WorkloadRunner
@@ -102,7 +102,7 @@ class ClusterNotStarted(Exception):
 
 async def run_schedule(
     run_dir: Path, schedule: Schedule, workload: Workload, undisturbed: Undisturbed | None
-) -> RunRecord | UndisturbedRecord:
+) -> RunRecord:
     """Run in `run_dir`. Without `undisturbed`, record a run without faults.
 
     Raises ClusterNotStarted.
@@ -125,7 +125,7 @@ async def run_on_cluster(
     schedule: Schedule,
     workload: Workload,
     undisturbed: Undisturbed | None,
-) -> RunRecord | UndisturbedRecord:
+) -> RunRecord:
     """Run on a cluster without Nodes. Without `undisturbed`, the record is that of a run without faults."""
     begun = time.monotonic()
     runner = WorkloadRunner(cluster, workload)
@@ -164,21 +164,19 @@ async def run_on_cluster(
         Violation(NO_CREDENTIAL, where, f"contains a secret of {name}")
         for where, name in find_credentials(cluster)
     ]
-    seconds = time.monotonic() - begun
+    left = None
     if undisturbed is None:
         nodes = await observer.list_nodes() or []
         left = make_undisturbed(nodes, history, runner.expectation, joined=workload.joins)
-        return UndisturbedRecord(
-            seed=schedule.seed, mode=schedule.mode, seconds=seconds, violations=tuple(violations), left=left
-        )
     return RunRecord(
         schedule=schedule,
-        seconds=seconds,
+        seconds=time.monotonic() - begun,
         recovery_seconds=recovery,
         requests_per_node=sum(history.request_counts.values()) / workload.joins,
         violations=tuple(violations),
         restarts=tuple(restarts),
         logs=str(cluster.run_dir),
+        left=left,
     )
 
 

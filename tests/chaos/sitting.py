@@ -11,7 +11,7 @@ import msgspec
 from tests.chaos.cluster import Mode
 from tests.chaos.expectation import Undisturbed
 from tests.chaos.mutants import run_mutated
-from tests.chaos.results import Record, Results, RunRecord
+from tests.chaos.results import Results, RunRecord
 from tests.chaos.run import ClusterNotStarted, run_schedule
 from tests.chaos.schedule import Schedule, plan_undisturbed
 from tests.chaos.workload import plan_workload
@@ -67,7 +67,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _try_schedule(
         self, run_dir: Path, schedule: Schedule, undisturbed: Undisturbed | None
-    ) -> Record | None:
+    ) -> RunRecord | None:
         """Run it, once more if its cluster does not start; None if that fails, too."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -89,9 +89,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         return run_dir
 
 
-def _describe(record: Record) -> str:
-    if not isinstance(record, RunRecord):
-        return f"{record.seconds:.0f} s, {record.left.requests_per_node:.1f} requests per Node"
+def _describe(record: RunRecord) -> str:
     recovery = (
         "not recovered"
         if record.recovery_seconds is None

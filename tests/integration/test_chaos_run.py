@@ -17,7 +17,7 @@ from tests.chaos.expectation import Undisturbed
 from tests.chaos.mutants import MUTANTS, run_mutated
 from tests.chaos.nats_servers import NatsServers
 from tests.chaos.observer import Observer
-from tests.chaos.results import RunRecord, UndisturbedRecord
+from tests.chaos.results import RunRecord
 from tests.chaos.run import find_credentials, run_on_cluster
 from tests.chaos.schedule import Occurrence, Schedule, plan_undisturbed
 from tests.chaos.workload import CONTROL_PLANE, LAST_NODE, STEADY, Workload, plan_workload
@@ -51,7 +51,7 @@ async def servers(
 
 async def run_once(
     servers: Servers, run_dir: Path, schedule: Schedule, undisturbed: Undisturbed | None
-) -> RunRecord | UndisturbedRecord:
+) -> RunRecord:
     """Run in a cluster that has no Node of the workload, and delete them afterwards."""
     workload = a_small_workload()
     make_directory(run_dir)
@@ -83,14 +83,13 @@ async def test_a_token_in_a_log_is_found_after_it_was_replaced(servers: Servers,
 async def test_two_faults_change_nothing_in_the_end_and_a_defect_is_found(servers: Servers, tmp_path: Path):
     calm = plan_undisturbed(1, "all-in-one")
     first = await run_once(servers, tmp_path / "undisturbed", calm, None)
-    assert isinstance(first, UndisturbedRecord)
     assert not first.violations
+    assert first.left is not None
     assert first.left.nodes.keys() == a_small_workload().machines.keys()
 
     faults = (Occurrence("nats-wiped", 0.2, 0.2), Occurrence("talos-link-black-holed", 0.0, 1.0))
     disturbed = msgspec.structs.replace(calm, occurrences=faults)
     second = await run_once(servers, tmp_path / "disturbed", disturbed, first.left)
-    assert isinstance(second, RunRecord)
     assert not second.violations
     assert second.recovery_seconds is not None
 

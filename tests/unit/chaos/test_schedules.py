@@ -23,7 +23,7 @@ from tests.chaos.fault import Fault, FaultFailed, FaultSite, hold_fault
 from tests.chaos.faults import FAULTS, get_fault, list_faults
 from tests.chaos.invariants import END_STATE, INVARIANTS, NO_CREDENTIAL, Violation
 from tests.chaos.mutants import DEFECT, MUTANTS, list_covered_invariants
-from tests.chaos.results import Results, RunRecord, UndisturbedRecord
+from tests.chaos.results import Results, RunRecord
 from tests.chaos.schedule import Occurrence, Schedule, plan_pair
 from tests.chaos.sitting import Sitting
 from tests.chaos.workload import (
@@ -187,7 +187,7 @@ def a_run(number: int, *faults: tuple[str, float], **fields: object) -> RunRecor
 
 def test_what_was_added_is_there_after_a_restart(tmp_path: Path):
     results = Results(tmp_path / "results.jsonl")
-    undisturbed = UndisturbedRecord(seed=7, mode="separate", seconds=20, violations=(), left=LEFT)
+    undisturbed = a_run(0, left=LEFT)
     run = a_run(1, ("nats-killed", 5.0), violations=(VIOLATION,))
     results.add(undisturbed)
     results.add(run)
