@@ -7,13 +7,17 @@ import contextlib
 import ctypes
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Final, Protocol
+
+import aiohttp
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -165,6 +169,19 @@ async def wait_until(
         if time.monotonic() > deadline:
             raise TimeoutError(f"{child.name}: not {what} after {seconds:g} s:\n{child.tail()}")
         await asyncio.sleep(every_seconds)
+
+
+async def is_serving(url: str, *, tls: ssl.SSLContext | bool = True, seconds: float = 1.0) -> bool:
+    """Whether a server answers with 200 in that time; `tls` as aiohttp's `ssl`."""
+    limit, connector = aiohttp.ClientTimeout(total=seconds), aiohttp.TCPConnector(ssl=tls)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=limit) as session,
+            session.get(url) as answer,
+        ):
+            return answer.status == HTTPStatus.OK
+    except (aiohttp.ClientError, TimeoutError):
+        return False
 
 
 def make_directory(path: Path) -> Path:

@@ -21,7 +21,7 @@ import aiohttp
 import yaml
 
 from libs.testbed.cache import CommandFailed, get_or_make, run_command
-from libs.testbed.child_process import HANG_SECONDS, ChildProcess, wait_until
+from libs.testbed.child_process import HANG_SECONDS, ChildProcess, is_serving, wait_until
 from libs.testbed.ports import allocate_port
 
 _ANSWER: Final = aiohttp.ClientTimeout(total=HANG_SECONDS)
@@ -102,14 +102,6 @@ class PrometheusServer:
         """Return for each scraped target whether it answered the last time."""
         return {each.labels["target"]: each.value == 1 for each in await self.query("up")}
 
-    async def is_ready(self) -> bool:
-        """Whether the server answers queries."""
-        try:
-            async with self._session.get(f"{self.url}/-/ready", timeout=_ANSWER) as answer:
-                return answer.status == 200
-        except aiohttp.ClientConnectionError:
-            return False
-
     async def _request(self, path: str, parameters: Mapping[str, str]) -> Any:
         async with self._session.get(self.url + path, params=parameters, timeout=_ANSWER) as answer:
             text = await answer.text()
@@ -134,11 +126,12 @@ async def start_prometheus(
             server.set_targets(targets)
             config = _build_configuration(folder, rules, scrape_seconds)
             (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+            is_ready = partial(is_serving, f"{server.url}/-/ready")
             child = ChildProcess.start(
                 "prometheus", [programs.prometheus, *_build_flags(server.port)], folder
             )
             try:
-                await wait_until(server.is_ready, child, what="ready", every_seconds=0.05)
+                await wait_until(is_ready, child, what="ready", every_seconds=0.05)
                 yield server
             finally:
                 await child.kill()

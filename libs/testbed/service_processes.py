@@ -13,7 +13,14 @@ import aiohttp
 import msgspec
 
 from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER, ServiceSpec
-from libs.testbed.child_process import HANG_SECONDS, ChildExited, ChildProcess, make_directory, wait_until
+from libs.testbed.child_process import (
+    HANG_SECONDS,
+    ChildExited,
+    ChildProcess,
+    is_serving,
+    make_directory,
+    wait_until,
+)
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_permissions import (
@@ -25,7 +32,6 @@ from libs.testbed.service_permissions import (
 )
 from libs.testbed.service_start import start_service
 
-_ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=HANG_SECONDS)
 # the Service networks of both API servers of the testbed
 SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"
@@ -158,13 +164,16 @@ class ServiceProcesses:
 
     async def is_ready(self, name: str) -> bool:
         """Return whether the process says that it is ready."""
-        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
-            return (await _fetch(session, self.ports[name], "/readyz"))[0] == HTTPStatus.OK
+        return await is_serving(f"http://127.0.0.1:{self.ports[name]}/readyz")
 
     async def fetch_page(self, name: str, path: str) -> str:
         """Return a page of a process, such as "/metrics" or "/readyz?verbose"; "" without a response."""
-        async with aiohttp.ClientSession(timeout=_PAGE_TIMEOUT) as session:
-            return (await _fetch(session, self.ports[name], path))[1]
+        url = f"http://127.0.0.1:{self.ports[name]}{path}"
+        try:
+            async with aiohttp.ClientSession(timeout=_PAGE_TIMEOUT) as session, session.get(url) as answer:
+                return await answer.text()
+        except (aiohttp.ClientError, TimeoutError):
+            return ""
 
 
 def _build_credential_flags(spec: ServiceSpec | None, user: str, to: ProcessEndpoints) -> list[str]:
@@ -226,14 +235,6 @@ def measure_process_usage(pid: int) -> ProcessUsage:
         peak_rss_bytes=int(status["VmHWM"].split()[0]) * 1024,
         threads=int(fields[17]),
     )
-
-
-async def _fetch(session: aiohttp.ClientSession, port: int, path: str) -> tuple[int, str]:
-    try:
-        async with session.get(f"http://127.0.0.1:{port}{path}") as response:
-            return response.status, await response.text()
-    except (aiohttp.ClientError, TimeoutError):
-        return 0, ""
 
 
 _POLL_SECONDS: Final = 0.3

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from http import HTTPStatus
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-import aiohttp
-
-from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
+from libs.testbed.child_process import ChildExited, ChildProcess, is_serving, make_directory, wait_until
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from tests.bench.bench_cluster import OTHER_CONTROLLER, POD_NETWORKS, BenchCluster
@@ -31,7 +29,6 @@ _POD_CIDR_FLAGS: Final = (
 _REQUIRED: Final = "docs/performance.md lists what such a program must accept"
 _START_SECONDS: Final = 60
 _STOP_SECONDS: Final = 10
-_ONE_SECOND: Final = aiohttp.ClientTimeout(total=1)
 
 
 class OtherControllerFailed(RuntimeError):
@@ -106,20 +103,11 @@ def build_flags(
 
 
 async def _wait_until_healthy(program: Path, child: ChildProcess, port: int) -> None:
-    connector = aiohttp.TCPConnector(ssl=False)  # it makes its own certificate
-    async with aiohttp.ClientSession(connector=connector, timeout=_ONE_SECOND) as session:
-
-        async def is_healthy() -> bool:
-            try:
-                async with session.get(f"https://127.0.0.1:{port}/healthz") as response:
-                    return response.status == HTTPStatus.OK
-            except (aiohttp.ClientError, TimeoutError):
-                return False
-
-        try:
-            await wait_until(is_healthy, child, what="healthy (/healthz over TLS)", seconds=_START_SECONDS)
-        except (ChildExited, TimeoutError) as error:
-            raise OtherControllerFailed(f"--against {program}: {error}\n{_REQUIRED}") from error
+    is_healthy = partial(is_serving, f"https://127.0.0.1:{port}/healthz", tls=False)  # its own certificate
+    try:
+        await wait_until(is_healthy, child, what="healthy (/healthz over TLS)", seconds=_START_SECONDS)
+    except (ChildExited, TimeoutError) as error:
+        raise OtherControllerFailed(f"--against {program}: {error}\n{_REQUIRED}") from error
 
 
 async def _raise_exited(program: Path, child: ChildProcess) -> NoReturn:

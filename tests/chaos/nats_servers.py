@@ -7,11 +7,9 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import aiohttp
 import msgspec
 
 from libs.common.bus.nats.connection import Connection
@@ -19,14 +17,14 @@ from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError
 from libs.common.contract.services import READER_USER
 from libs.common.contract.subjects import STREAM
-from libs.testbed.child_process import make_directory
+from libs.testbed.child_process import is_serving, make_directory
 from libs.testbed.namespaces import SmallVolume
 from libs.testbed.nats_installation import NATS_REPLICAS, NatsInstallation, NatsKeys
 from libs.testbed.nats_server import NatsServer
 
 _VOLUME_BYTES: Final = 2**27  # of which a server without a limit of its own uses three quarters
 _REPLY_SECONDS: Final = 5.0
-_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
+_HEALTH_SECONDS: Final = 5.0
 
 
 class NoLeader(TimeoutError):
@@ -144,11 +142,10 @@ class NatsServers(NamedTuple):
         In a cluster `/healthz` also reports failures of the other servers, so JetStream alone counts.
         """
         what = "/healthz?js-enabled-only=true" if len(self.servers) > 1 else "/healthz"
-        async with aiohttp.ClientSession(timeout=_HEALTH_TIMEOUT) as session:
-            for server in self.servers:
-                url = f"http://{server.host}:{server.monitoring_port}{what}"
-                if not await _is_healthy(session, url):
-                    await server.restart()
+        for server in self.servers:
+            url = f"http://{server.host}:{server.monitoring_port}{what}"
+            if not await is_serving(url, seconds=_HEALTH_SECONDS):
+                await server.restart()
 
     async def call_jetstream(self, what: str) -> dict[str, Any]:
         """Send a request of the JetStream API as the read-only user, and return the response.
@@ -191,11 +188,3 @@ class NatsServers(NamedTuple):
         if not found:
             raise NoLeader(f"{STREAM}: the leader is {leader!r}")
         return found[0]
-
-
-async def _is_healthy(session: aiohttp.ClientSession, url: str) -> bool:
-    try:
-        async with session.get(url) as answer:
-            return answer.status == HTTPStatus.OK
-    except (aiohttp.ClientError, TimeoutError):
-        return False

@@ -7,11 +7,10 @@ import contextlib
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 
-import aiohttp
-
-from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
+from libs.testbed.child_process import ChildExited, ChildProcess, is_serving, wait_until
 from libs.testbed.control_plane.audit_log import (
     AuditedRequest,
     AuditEntry,
@@ -34,8 +33,6 @@ from libs.testbed.control_plane.flags import (
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.pki import make_service_account_keys
 from libs.testbed.ports import allocate_port
-
-_ONE_SECOND = aiohttp.ClientTimeout(total=1)
 
 
 class ControlPlane:
@@ -169,21 +166,12 @@ class ControlPlane:
         return ChildProcess.start(server, [self._program, server, *flags], self.run_dir)
 
     async def _wait_until_ready(self) -> None:
-        context = self.ssl_context()
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
-
-            async def ready() -> bool:
-                try:
-                    async with session.get(f"{self.server}/readyz", timeout=_ONE_SECOND) as answer:
-                        return answer.status == 200
-                except (aiohttp.ClientError, TimeoutError):
-                    return False
-
-            # The API server waits long for etcd, with little information: an exit of etcd must end the wait.
-            async with asyncio.TaskGroup() as group:
-                watching = group.create_task(_raise_exited(self.etcd))
-                await wait_until(ready, self.apiserver, what="ready", every_seconds=0.1)
-                watching.cancel()
+        ready = partial(is_serving, f"{self.server}/readyz", tls=self.ssl_context())
+        # The API server waits long for etcd, with little information: an exit of etcd must end the wait.
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(_raise_exited(self.etcd))
+            await wait_until(ready, self.apiserver, what="ready", every_seconds=0.1)
+            watching.cancel()
 
     def _write_files(self, audit_policy: str) -> None:
         self._credentials.authority.issue_server(API_SERVER_HOSTS).write(self.run_dir, "apiserver")
