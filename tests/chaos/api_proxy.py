@@ -13,6 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from libs.common.client_tls import make_client_context
+from libs.testbed.loopback_site import LoopbackSite
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api_request import parse_request
 from libs.testbed.sim_apiserver.faults import (
@@ -65,12 +66,12 @@ class ApiProxy:
         proxy = cls(behind)
         server = web.Server(proxy._handle, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
-        await runner.setup()
+        tls = _make_context(behind)
+        site = await LoopbackSite.start(runner, "127.0.0.1", proxy.port, tls=tls)
         try:
-            await web.TCPSite(runner, "127.0.0.1", proxy.port, ssl_context=_make_context(behind)).start()
             yield proxy
         finally:
-            await runner.cleanup()
+            await site.stop()
             for session in proxy._sessions.values():
                 await session.close()
 

@@ -1,6 +1,6 @@
 """What the workload expects of a cluster, and what an undisturbed run of it left. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -18,22 +18,10 @@ _NOT_COMPARED: Final = frozenset(
 )
 
 
-class EndState(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a Node that are the same at the end of every run of one workload."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    taints: tuple[str, ...]
-    addresses: tuple[Address, ...]
-    provider_id: str
-    pod_cidr_families: tuple[int, ...]
-    is_blocked: bool
-
-
 class Undisturbed(msgspec.Struct, frozen=True, kw_only=True):
     """What a run without faults left: the end state and first addresses of each Node, and its cost."""
 
-    nodes: Mapping[str, EndState]
+    nodes: Mapping[str, Mapping[str, str]]  # by name of the Node: see `describe_end_state`
     first_addresses: Mapping[str, tuple[Address, ...]]  # when the uninitialized taint was removed
     requests_per_node: float
 
@@ -57,23 +45,21 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     moving: Mapping[str, frozenset[str]] = {}  # by name of the Node: addresses that may disappear
 
 
-def make_end_state(node: NodeState) -> EndState:
-    """The end state of a Node."""
-    return EndState(
-        labels=_compared(node.labels),
-        annotations=_compared(node.annotations),
-        taints=tuple(
-            sorted(f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in node.taints)
-        ),
-        addresses=node.addresses,
-        provider_id=node.provider_id,
-        pod_cidr_families=tuple(6 if ":" in cidr else 4 for cidr in node.pod_cidrs),
-        is_blocked=BLOCKED_CONDITION in node.conditions,
-    )
-
-
-def _compared(pairs: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in sorted(pairs.items()) if key not in _NOT_COMPARED}
+def describe_end_state(node: NodeState) -> dict[str, str]:
+    """The fields of a Node that are the same at the end of every run of one workload, as texts."""
+    fields = {
+        "taints": sorted(f"{each['key']}={each.get('value', '')}:{each['effect']}" for each in node.taints),
+        "addresses": [f"{kind} {address}" for kind, address in node.addresses],
+        "provider_id": [node.provider_id],
+        "pod_cidr_families": ["IPv6" if ":" in cidr else "IPv4" for cidr in node.pod_cidrs],
+        "is_blocked": [str(BLOCKED_CONDITION in node.conditions)],
+    }
+    return {name: ", ".join(values) for name, values in fields.items()} | {
+        f"{kind}[{key}]": value
+        for kind, pairs in (("labels", node.labels), ("annotations", node.annotations))
+        for key, value in pairs.items()
+        if key not in _NOT_COMPARED
+    }
 
 
 def make_undisturbed(
@@ -81,7 +67,7 @@ def make_undisturbed(
 ) -> Undisturbed:
     """Record a run without faults in which `joined` Nodes have joined."""
     return Undisturbed(
-        nodes={node.name: make_end_state(node) for node in nodes if node.name not in expected.deletable},
+        nodes={node.name: describe_end_state(node) for node in nodes if node.name not in expected.deletable},
         first_addresses={
             after.name: after.addresses
             for before, after in history.changes()
@@ -95,7 +81,7 @@ def find_differences(
     nodes: Iterable[NodeState], undisturbed: Undisturbed, expected: Expectation
 ) -> list[str]:
     """How the present Nodes differ from the end of the undisturbed run, one text per difference."""
-    present = {node.name: make_end_state(node) for node in nodes}
+    present = {node.name: describe_end_state(node) for node in nodes}
     wanted = undisturbed.nodes
     missing = [
         f"Node {name} is missing" for name in sorted(wanted.keys() - present.keys() - expected.deletable)
@@ -104,19 +90,9 @@ def find_differences(
         f"Node {name} is left over" for name in sorted(present.keys() - wanted.keys() - expected.deletable)
     ]
     differing = [
-        f"Node {name}: {difference}"
+        f"Node {name}: {field} is {present[name].get(field)!r}, undisturbed {wanted[name].get(field)!r}"
         for name in sorted(wanted.keys() & present.keys() - expected.deletable)
-        for difference in _list_differences(present[name], wanted[name])
+        for field in sorted(present[name].keys() | wanted[name].keys())
+        if present[name].get(field) != wanted[name].get(field)
     ]
     return [*missing, *surplus, *differing]
-
-
-def _list_differences(present: EndState, wanted: EndState) -> Iterator[str]:
-    for field in EndState.__struct_fields__:
-        ours, theirs = getattr(present, field), getattr(wanted, field)
-        if isinstance(ours, Mapping):
-            keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-            pairs = [(f"{field}[{key}]", ours.get(key), theirs.get(key)) for key in keys]
-        else:
-            pairs = [(field, ours, theirs)] if ours != theirs else []
-        yield from (f"{where} is {one!r}, undisturbed {other!r}" for where, one, other in pairs)
