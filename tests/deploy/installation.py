@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from libs.testbed.control_plane.build import build_program
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import (
     CHART,
+    HELM,
     ChartValues,
     Manifest,
     find_nats_workload,
@@ -147,16 +149,16 @@ class Installation:
 class Operator:
     """An operator with one release in its own namespace."""
 
-    def __init__(self, program: Path, kubeconfig: Path, home: Path, *, release: str, namespace: str) -> None:
+    def __init__(self, control_plane: ControlPlane, home: Path, *, release: str, namespace: str) -> None:
         self.release = release
         self.namespace = namespace
-        self._program = program
-        self._environment = {"HOME": str(home), "KUBECONFIG": str(kubeconfig), "PATH": os.environ["PATH"]}
+        kubeconfig = str(control_plane.kubeconfig())
+        self._environment = {"HOME": str(home), "KUBECONFIG": kubeconfig, "PATH": os.environ["PATH"]}
 
     async def helm(self, *arguments: str) -> str:
         """Run helm, which must succeed, and return its output."""
         process = await asyncio.create_subprocess_exec(
-            self._program,
+            await build_program(HELM),
             *arguments,
             f"--namespace={self.namespace}",
             env=self._environment,

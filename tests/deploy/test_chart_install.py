@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.control_plane.build import build_program
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.helm.chart import HELM, ChartValues, find_nats_workload, select_kind
+from libs.testbed.helm.chart import ChartValues, find_nats_workload, select_kind
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until
 from tests.deploy.api_server import ApiServer
@@ -29,12 +28,6 @@ COLLECTIONS = (
 )
 
 
-@pytest.fixture
-async def operator(control_plane: ControlPlane, tmp_path: Path) -> Operator:
-    program, kubeconfig = await build_program(HELM), control_plane.kubeconfig()
-    return Operator(program, kubeconfig, tmp_path, release=RELEASE, namespace=NAMESPACE)
-
-
 async def installed(server: ApiServer) -> set[str]:
     """All objects with the label of the release."""
     label = f"app.kubernetes.io/instance={RELEASE}"
@@ -42,8 +35,9 @@ async def installed(server: ApiServer) -> set[str]:
 
 
 async def test_profiles_can_be_upgraded_in_place_and_an_uninstall_deletes_all_objects(
-    operator: Operator, api_server: ApiServer
+    control_plane: ControlPlane, api_server: ApiServer, tmp_path: Path
 ):
+    operator = Operator(control_plane, tmp_path, release=RELEASE, namespace=NAMESPACE)
     name = f"{RELEASE}-talos-cloud-controller-manager"
     try:
         output = await operator.upgrade(PROFILES["default"])
@@ -137,8 +131,7 @@ class Cluster:
 
 @pytest.fixture
 async def replacing(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Operator]:
-    program, kubeconfig = await build_program(HELM), control_plane.kubeconfig()
-    made = Operator(program, kubeconfig, tmp_path, release=REPLACED_RELEASE, namespace="talos-ccm-replaced")
+    made = Operator(control_plane, tmp_path, release=REPLACED_RELEASE, namespace="talos-ccm-replaced")
     yield made
     await made.uninstall()
 

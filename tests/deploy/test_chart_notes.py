@@ -40,6 +40,9 @@ ALL = (
 )
 SPOT = "Nodes of preempted GCP spot machines are kept"
 PROOF = "deletes a Node only if its machine is proven to be replaced"
+DIFFERENCES = "Differences from the reference controller (docs/migrate.md):"
+METRICS = "For Prometheus, set daemonSet.bindAddress"  # only the node reaches them
+PULL = "ImagePullBackOff"  # the tag is of another major version
 LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
 
 
@@ -47,61 +50,41 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
     ("overrides", "noted"),
     [
         ({}, set()),
-        ({"enabledControllers": ["*"]}, {ALL}),
-        ({"enabledControllers": ["*", "-node-csr-approval"]}, {ALL}),
-        ({"enabledControllers": ["*", "-node-csr-approval", "cloud-node-lifecycle"]}, {SPOT, PROOF}),
-        ({"enabledControllers": LIFECYCLE, "daemonSet.enabled": True}, {SPOT, PROOF}),
-        ({"enabledControllers": LIFECYCLE, "extraArgs": ["--delete-preempted-gcp-spot"]}, {PROOF}),
+        ({"enabledControllers": ["*"]}, {DIFFERENCES, ALL}),
+        ({"enabledControllers": ["*", "-node-csr-approval"]}, {DIFFERENCES, ALL}),
+        (
+            {"enabledControllers": ["*", "-node-csr-approval", "cloud-node-lifecycle"]},
+            {DIFFERENCES, SPOT, PROOF},
+        ),
+        (
+            {"enabledControllers": LIFECYCLE, "daemonSet.enabled": True},
+            {DIFFERENCES, SPOT, PROOF, METRICS},
+        ),
+        (
+            {"enabledControllers": LIFECYCLE, "extraArgs": ["--delete-preempted-gcp-spot"]},
+            {DIFFERENCES, PROOF},
+        ),
         (
             {
                 "enabledControllers": LIFECYCLE,
                 "services.lifecycle.extraArgs": ["--delete_preempted_gcp_spot=false"],
             },
-            {PROOF},
+            {DIFFERENCES, PROOF},
         ),
+        ({"daemonSet.enabled": True}, {METRICS}),
+        ({"daemonSet.enabled": True, "daemonSet.bindAddress": "$(NODE_IP)"}, set()),
+        ({"daemonSet.enabled": True, "extraArgs": ["--bind-address=0.0.0.0"]}, set()),
+        ({"image.tag": "v1.9.0"}, {PULL}),
+        ({"image.tag": "v1.9"}, {PULL}),
+        ({"image.tag": "v0.2.0"}, set()),
+        ({"image.tag": "edge"}, set()),
+        ({"image.tag": "v1.9.0", "image.digest": "sha256:" + "0" * 64}, set()),
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
-def test_differences_from_the_reference_controllers_are_noted(overrides: dict[str, Any], noted: set[str]):
-    found = notes(ChartValues(overrides=overrides))
-    assert {each for each in (ALL, SPOT, PROOF) if each in found} == noted
-    assert ("Differences from the reference controller (docs/migrate.md):" in found) == bool(noted)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "is_noted"),
-    [
-        ({}, False),
-        ({"daemonSet.enabled": True}, True),
-        ({"daemonSet.enabled": True, "daemonSet.bindAddress": "$(NODE_IP)"}, False),
-        ({"daemonSet.enabled": True, "extraArgs": ["--bind-address=0.0.0.0"]}, False),
-    ],
-    ids=str,
-)
-def test_metrics_that_only_the_node_reaches_are_noted_with_the_value_to_set(
-    overrides: dict[str, Any], is_noted: bool
-):
-    found = notes(ChartValues(overrides=overrides))
-    assert ("For Prometheus, set daemonSet.bindAddress" in found) == is_noted
-
-
-@pytest.mark.parametrize(
-    ("overrides", "is_warned"),
-    [
-        ({}, False),
-        ({"image.tag": "v1.9.0"}, True),
-        ({"image.tag": "v1.9"}, True),
-        ({"image.tag": "v0.2.0"}, False),
-        ({"image.tag": "edge"}, False),
-        ({"image.tag": "v1.9.0", "image.digest": "sha256:" + "0" * 64}, False),
-    ],
-    ids=str,
-)
-def test_a_tag_of_another_major_version_in_another_repository_causes_a_warning(
-    overrides: dict[str, Any], is_warned: bool
-):
+def test_what_an_operator_may_not_expect_is_noted(overrides: dict[str, Any], noted: set[str]):
     found = notes(ChartValues(overrides={"image.repository": "registry.example.com/ours"} | overrides))
-    assert ("ImagePullBackOff" in found) == is_warned
+    assert {each for each in (DIFFERENCES, ALL, SPOT, PROOF, METRICS, PULL) if each in found} == noted
 
 
 POD = "v1/Pod"  # every cluster lists it; a render without a cluster lists no kinds

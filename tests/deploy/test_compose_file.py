@@ -166,36 +166,28 @@ def need(path: Path, *tools: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def a_tool(path: Path, name: str, script: str) -> None:
-    (path / name).write_text(f"#!/bin/sh\n{script}\n")
-    (path / name).chmod(0o755)
-
-
-def test_a_missing_tool_is_named(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("docker", "code", "words"),
+    [
+        ("", 1, ("compose-up: there is no 'docker' on the PATH\n",)),
+        (
+            "echo 'Cannot connect to the Docker daemon at x' >&2; exit 1",
+            1,
+            ("no container engine answers: Cannot connect to the Docker daemon at x", "make compose-local"),
+        ),
+        ('[ "$1" = version ]', 1, ("docker has no compose plugin",)),
+        ("exit 0", 0, ()),
+    ],
+    ids=["no docker", "no engine", "no compose", "all tools"],
+)
+def test_a_missing_tool_is_named(docker: str, code: int, words: tuple[str, ...], tmp_path: Path):
+    if docker:
+        (tmp_path / "docker").write_text(f"#!/bin/sh\n{docker}\n")
+        (tmp_path / "docker").chmod(0o755)
     done = need(tmp_path, "docker", "compose")
-    assert done.returncode == 1
-    assert done.stderr == "compose-up: there is no 'docker' on the PATH\n"
-
-
-def test_the_error_of_an_engine_that_does_not_answer_is_printed(tmp_path: Path):
-    a_tool(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon at x' >&2; exit 1")
-    done = need(tmp_path, "docker", "compose")
-    assert done.returncode == 1
-    assert "no container engine answers: Cannot connect to the Docker daemon at x" in done.stderr
-    assert "make compose-local" in done.stderr
-
-
-def test_a_missing_compose_is_reported(tmp_path: Path):
-    a_tool(tmp_path, "docker", '[ "$1" = version ]')
-    done = need(tmp_path, "docker", "compose")
-    assert done.returncode == 1
-    assert "docker has no compose plugin" in done.stderr
-
-
-def test_with_all_tools_nothing_is_printed(tmp_path: Path):
-    a_tool(tmp_path, "docker", "exit 0")
-    done = need(tmp_path, "docker", "compose")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == code
+    assert all(text in done.stderr for text in words)
+    assert bool(done.stderr) == bool(words)
 
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")

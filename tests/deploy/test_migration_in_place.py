@@ -1,20 +1,17 @@
 """`helm upgrade` from the reference's chart to ours, as docs/migrate.md describes it."""
 
-import asyncio
-import os
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from libs.testbed.control_plane.build import build_program
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.helm.chart import CHART, HELM, RELEASE, ChartValues, render_manifests, select_kind
+from libs.testbed.helm.chart import CHART, RELEASE, ChartValues, render_manifests, select_kind
 from libs.testbed.kubelets import KubeletFleet
 from tests.architecture.sources import ROOT
+from tests.deploy.installation import Operator
 
 NAME: Final = RELEASE
 HERE: Final = {"name": NAME, "namespace": "kube-system"}
@@ -29,7 +26,6 @@ PATHS: Final = {
     "ClusterRole": f"/apis/{RBAC}/v1/clusterroles/system:{NAME}",
     "ClusterRoleBinding": f"/apis/{RBAC}/v1/clusterrolebindings/system:{NAME}",
 }
-Helm = Callable[..., Awaitable[str]]
 
 
 def of_the_reference(kind: str, port: int) -> list[dict[str, Any]]:
@@ -88,25 +84,6 @@ def of_the_reference(kind: str, port: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-async def helm(control_plane: ControlPlane, tmp_path: Path) -> Helm:
-    """A function that runs helm with an admin's kubeconfig."""
-    program = await build_program(HELM)
-    environment = {"HOME": str(tmp_path), "KUBECONFIG": str(control_plane.kubeconfig())}
-
-    async def run(*arguments: str) -> str:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            program, *arguments, "--namespace=kube-system",
-            env=environment | {"PATH": os.environ["PATH"]}, stdout=pipe, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        output = (await process.communicate())[0].decode()
-        assert process.returncode == 0, output
-        return output
-
-    return run
-
-
 async def there(kubelets: KubeletFleet) -> dict[str, dict[str, Any]]:
     """The objects of the reference that exist."""
     answers = {what: await kubelets.request("GET", path) for what, path in PATHS.items()}
@@ -116,8 +93,9 @@ async def there(kubelets: KubeletFleet) -> dict[str, dict[str, Any]]:
 @pytest.mark.usefixtures("api_server")
 @pytest.mark.parametrize(("kind", "port"), [("Deployment", 10458), ("DaemonSet", 50258)])
 async def test_helm_upgrades_the_references_release_in_place(
-    kind: str, port: int, helm: Helm, kubelets: KubeletFleet, tmp_path: Path
+    kind: str, port: int, control_plane: ControlPlane, kubelets: KubeletFleet, tmp_path: Path
 ):
+    helm = Operator(control_plane, tmp_path, release=RELEASE, namespace="kube-system").helm
     old = tmp_path / "old"
     (old / "templates").mkdir(parents=True)
     (old / "Chart.yaml").write_text(f"apiVersion: v2\nname: {NAME}\nversion: 0.5.4\n")

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -14,15 +14,15 @@ from libs.common.contract.services import SERVICES, PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
-from libs.testbed.kubelets import JSON, JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
+from libs.testbed.kubelets import JSON, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import PATIENT_LEASE
-from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.bus_actors import wait_until
 from tests.deploy.installation import Installation
 from tests.deploy.pods import IP, Pod, token_of
+from tests.deploy.test_chart_rights import of_role, of_wiring
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 
 EXTERNAL = "203.0.113.7"
@@ -46,24 +46,12 @@ RIGHTS: dict[str, tuple[PolicyRule, ...]] = {
 } | {"nats": bootstrap_rights(ResourceNames(namespace=NAMESPACE, prefix=PREFIX))}
 
 
-class Rule(NamedTuple):
-    """One allowed action; name "" is any."""
-
-    group: str
-    resource: str
-    verb: str
-    name: str = ""
+Rule = tuple[str, ...]  # group, resource, verb, name ("" = any)
 
 
 def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
     """The actions that these rules allow in that namespace, cluster-wide ones included."""
-    return {
-        Rule(right.group, right.resource, verb, name)
-        for right in rights
-        if right.namespace in ("", namespace)
-        for verb in right.verbs
-        for name in right.resource_names or ("",)
-    }
+    return {rule[1:] for rule in of_wiring(rights) if rule[0] in ("", namespace)}
 
 
 class Account:
@@ -103,14 +91,7 @@ class Account:
         }
         answer = await self.request("POST", path, body)
         assert answer.status == 201, answer
-        return {
-            Rule(group, resource, verb, name)
-            for rule in answer.body["status"]["resourceRules"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-            for name in rule.get("resourceNames", [""])
-        }
+        return {rule[1:] for rule in of_role({"rules": answer.body["status"]["resourceRules"]}, "")}
 
 
 @pytest.fixture(scope="module")
@@ -152,20 +133,6 @@ async def test_an_account_has_exactly_the_permissions_of_its_service_spec(
         common = await accounts["default"].rules(namespace)
         given = (await accounts[component].rules(namespace)) - common
         assert given == rules_of(RIGHTS[component], namespace), namespace
-
-
-async def test_csr_cannot_approve_client_certificates(accounts: dict[str, Account], installed: Installation):
-    pem = make_request_pem(common_name="system:admin", dns=[], ips=[], organizations=("system:masters-not",))
-    client = "kubernetes.io/kube-apiserver-client"
-    name = await installed.kubelets.file_request(
-        pem, user="another", groups=("system:masters",), usages=("client auth",), signer=client
-    )
-    approval = [{"op": "add", "path": "/status/conditions", "value": [APPROVED]}]
-    path = f"{CSRS}/{name}/approval"
-    answer = await accounts["csr"].request("PATCH", path, approval, content_type=JSON_PATCH)
-    assert answer.status == 403, answer
-    assert client in answer.body["message"]
-    assert (await installed.kubelets.request("DELETE", f"{CSRS}/{name}")).status == 200
 
 
 KUBELETS_TOKEN = {
