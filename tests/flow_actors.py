@@ -9,6 +9,7 @@ import msgspec
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.nats.jetstream import call
+from libs.common.bus.protocol import BusError
 from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
@@ -72,6 +73,19 @@ class FlowActor(ServiceFlow):
             await flow.publish_snapshot(0)
             await flow.publish_leading()
             yield flow
+
+    async def provision_another(self) -> None:
+        """Provision the stream in place of the present one, which NATS has lost."""
+        former = self.stream_id
+
+        async def is_another() -> bool:
+            try:
+                await self.provision()
+            except BusError:
+                return False
+            return bool(self.stream_id != former)
+
+        await wait_until(is_another)
 
     # ---- events of the watcher
 

@@ -36,9 +36,11 @@ PARTS: Mapping[Part, str] = {part: ref.inventory_field for part, ref in INVENTOR
 class ScriptedTalos:
     """A `TalosClient` with one machine per address, set by the test."""
 
-    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, *machines: MachineFacts, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._now = now
-        self.machines: dict[str, MachineFacts] = {}
+        self.machines = {facts.node_ip: facts for facts in machines}
         self.faults: dict[str, MachineFault] = {}
         self.held: dict[str, asyncio.Event] = {}  # queries that have begun wait for it
         self.looks: list[str] = []

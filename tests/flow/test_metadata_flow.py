@@ -16,7 +16,6 @@ from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.subjects import ENRICHED_NODE, STREAM
-from libs.common.observability import metrics
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_facts, make_node, make_node_enriched
@@ -24,15 +23,10 @@ from tests.bus_actors import wait_until
 from tests.flow_actors import QUICK, FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
-HOP = {"service": "metadata", "event": "NodeObserved"}
-UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
-
 
 @pytest.fixture
 def talos() -> ScriptedTalos:
-    machines = ScriptedTalos()
-    machines.put(make_facts())
-    return machines
+    return ScriptedTalos(make_facts())
 
 
 def heard(service: MetadataService, name: str) -> int:
@@ -73,23 +67,6 @@ async def test_the_echo_of_our_own_message_is_not_kept(stream, talos):
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
         await wait_until(lambda: service._nodes["web-2"]._get_stored() == foreign)
-
-
-def measured() -> float:
-    """The number of measured observations of Nodes."""
-    return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", HOP) or 0.0
-
-
-async def test_nodes_published_before_the_start_are_enriched(stream, talos):
-    names = [f"web-{i}" for i in range(30)]
-    for i, name in enumerate(names):
-        talos.put(make_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
-        await stream.publish_node(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
-    await stream.publish_snapshot(len(names))
-    async with run_metadata(stream.url, talos) as service:
-        for name in names:
-            assert (await stream.wait_for_enriched(name, NodeEnriched)).facts.node_name == name
-        await wait_until(lambda: not service.problems())
 
 
 async def test_watches_wait_until_no_more_nodes_join(stream, talos):
@@ -205,16 +182,7 @@ async def test_everything_is_published_to_a_new_stream(nats_server, stream, talo
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.address_history.since == FirstShown(0, None), "the Node is new"
         await nats_server.wipe()
-        old = stream.stream_id
-
-        async def provisioned_anew():
-            try:
-                await stream.provision()
-            except BusError:
-                return False
-            return stream.stream_id != old
-
-        await wait_until(provisioned_anew)
+        await stream.provision_another()
         sequence = await stream.publish_node(make_node())
         await stream.publish_snapshot()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -293,8 +261,7 @@ async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos):
 
 
 async def test_two_replicas_settle_with_the_current_facts(stream, talos):
-    others = ScriptedTalos()
-    others.put(make_facts())
+    others = ScriptedTalos(make_facts())
     async with run_metadata(stream.url, talos), run_metadata(stream.url, others, seed=2):
         await stream.publish_snapshot(20)
         for i in range(20):
@@ -317,26 +284,6 @@ async def test_two_replicas_settle_with_the_current_facts(stream, talos):
         await stream.wait_for_enriched("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
         last = (await stream.bus.get_last(f"{ENRICHED_NODE}.n-0")).sequence
     assert last < sum(newest.values()), "no endless to and fro"
-
-
-async def test_a_machine_without_a_node_name_is_polled_until_it_has_one(stream, talos):
-    talos.put(make_facts(node_name=""))
-    async with run_metadata(stream.url, talos):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert (event.fault.kind, event.fault.step) == ("not_found", "Nodename")
-        talos.put(make_facts())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-
-
-async def test_the_second_address_is_queried_when_the_first_fails(stream, talos):
-    talos.put(make_facts(node_ip="fd00::5"))
-    talos.fail_queries("10.0.0.5", "refused")
-    async with run_metadata(stream.url, talos):
-        await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert event.facts.node_ip == "fd00::5"
-        assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
 
 
 async def test_an_outage_of_talos_ends_for_all_within_seconds(stream, talos):
@@ -394,8 +341,7 @@ async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost
                 )
             raise ZeroDivisionError(self.trouble)
 
-    broken = Defective()
-    broken.put(make_facts())
+    broken = Defective(make_facts())
     broken.trouble = "a defect"
     async with run_metadata(stream.url, broken):
         await stream.publish_node(make_node())

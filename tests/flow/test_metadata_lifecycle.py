@@ -18,8 +18,7 @@ LOOKED_AFTER = msgspec.structs.replace(CALM, controllers=("*", "cloud-node-lifec
 @pytest.fixture
 def talos() -> ScriptedTalos:
     """web-9 answers at the address of web-1, and discovery lists it."""
-    machines = ScriptedTalos()
-    machines.put(make_facts(node_name="web-9", uuid=UUID))
+    machines = ScriptedTalos(make_facts(node_name="web-9", uuid=UUID))
     machines.members = frozenset({"web-9"})
     return machines
 

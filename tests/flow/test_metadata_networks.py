@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from libs.common.bus.protocol import BusError
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.events import ClusterNetworksObserved, NodeEnriched
 from libs.common.contract.machine import Inventory, MachineFault
@@ -30,8 +29,7 @@ REFUSED = MachineFault(kind="refused", step="ControllerManagerConfig", message="
 
 @pytest.fixture
 def talos() -> ScriptedTalos:
-    machines = ScriptedTalos()
-    machines.put(make_facts())
+    machines = ScriptedTalos(make_facts())
     machines.inventories["10.0.0.5"] = Inventory(gateways=("10.0.0.1",))
     machines.networks = NETWORK
     return machines
@@ -132,20 +130,12 @@ async def test_a_failed_poll_of_networks_changes_nothing(stream, talos):
 
 async def test_known_networks_are_published_to_a_new_stream_while_talos_is_down(nats_server, stream, talos):
     async with run_metadata(stream.url, talos, ALLOCATING):
-        first = await told(stream, NETWORK)
+        await told(stream, NETWORK)
         talos.networks = REFUSED
         asked = talos.questions
         await wait_until(lambda: talos.questions >= asked + 1)
         await nats_server.wipe()
-
-        async def is_provisioned_anew() -> bool:
-            try:
-                await stream.provision()
-            except BusError:
-                return False
-            return bool(stream.stream_id != first.stream_id)
-
-        await wait_until(is_provisioned_anew)
+        await stream.provision_another()
 
         async def is_said_to_the_new_one() -> bool:
             event = await said(stream)  # the first one may have been meant for the old stream

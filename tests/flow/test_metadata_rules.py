@@ -29,8 +29,7 @@ TOLD = Inventory(talos_version="v1.13.5")
 
 @pytest.fixture
 def talos() -> ScriptedTalos:
-    machines = ScriptedTalos()
-    machines.put(make_facts())
+    machines = ScriptedTalos(make_facts())
     machines.inventories["10.0.0.5"] = Inventory(talos_version="v1.13.5", processors=Processors(cores=16))
     return machines
 

@@ -11,7 +11,6 @@ import pytest
 from libs.talos.api import TalosApi
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.talos_pki import TalosPki
 from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
 
 IP = "10.74.0.1"
@@ -130,15 +129,6 @@ async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(
         fault = await query_fault(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
     assert "our client certificate is not accepted" in fault.message
-
-
-async def test_a_server_of_another_cluster_is_not_trusted_by_us(rotating: MachineFleet, tmp_path: Path):
-    foreign = TalosPki(tmp_path / "pki", ["127.0.0.1"])
-    config = tmp_path / "config"
-    config.write_text(foreign.talosconfig(rotating.endpoints))
-    async with asking(config) as api:
-        fault = await query_fault(api, IP)
-    assert (fault.kind, fault.step) == ("certificate", "connect")
 
 
 async def test_endpoints_that_change_in_the_file_are_used(rotating: MachineFleet, tmp_path: Path):

@@ -232,12 +232,6 @@ def test_alternating_faults_do_not_reset_each_others_count():
 
 
 @given(st.integers(1, 10_000), JITTER)
-def test_no_failure_is_retried_at_once_or_later_than_a_minute(times, jitter):
-    wait = timing(jitter).after_failure({("refused", "PlatformMetadata"): times}, CONNECTION_REFUSED)
-    assert 0.25 <= wait <= 60.0
-
-
-@given(st.integers(1, 10_000), JITTER)
 def test_incomplete_metadata_is_polled_again_within_half_a_minute(looks, jitter):
     assert 0.75 <= timing(jitter).after_incomplete(looks) <= 30.0
     assert timing(jitter).after_incomplete(1) <= 1.0

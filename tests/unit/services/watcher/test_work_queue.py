@@ -69,13 +69,6 @@ def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
     assert agenda.next_due is None
 
 
-def test_an_urgent_change_ends_the_cooldown():
-    agenda = a_queue_with_a_in_flight()
-    agenda.done("a", published_at=0.0)
-    agenda.add("a", is_urgent=True)
-    assert agenda.get() == WorkItem("a", False)
-
-
 def test_a_settling_object_waits_a_second_more_or_for_the_end_of_its_changes():
     settling = {"a"}
     agenda = make_queue(is_settling=settling.__contains__)

@@ -26,18 +26,20 @@ ANOTHER = make_facts(node_name="db-7", node_ip=V4)
 NODE = make_node(ip=f"{V4},{V6}")
 
 
+def reject(facts: MachineFacts) -> MachineFault | None:
+    found = verify(NODE, facts, [NODE])
+    return found if isinstance(found, MachineFault) else None
+
+
 async def polled_node(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V6)) -> MachineFacts:
-    talos = ScriptedTalos()
-    for machine in machines:
-        talos.put(machine)
-
-    def why_not(facts: MachineFacts) -> MachineFault | None:
-        found = verify(NODE, facts, [NODE])
-        return found if isinstance(found, MachineFault) else None
-
-    found = await query_in_turn(talos, addresses, parts=(), deadline_seconds=1.0, reject=why_not)
+    talos = ScriptedTalos(*machines)
+    found = await query_in_turn(talos, addresses, parts=(), deadline_seconds=1.0, reject=reject)
     assert isinstance(found, QueryResult)
     return found.facts
+
+
+async def test_the_second_address_is_queried_if_the_first_one_fails():
+    assert (await polled_node(MINE)).node_ip == V6
 
 
 @pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
@@ -97,9 +99,8 @@ async def test_a_node_ip_on_a_virtual_link_belongs_to_the_machine_that_answers_t
 
 @pytest.mark.parametrize("link", ["eth0", "bond0.100", "external"])
 async def test_an_ordinary_dual_stack_node_costs_one_query(link: str):
-    talos = ScriptedTalos()
-    for address in (V4, V6):
-        talos.put(msgspec.structs.replace(with_second_on(link), node_ip=address))
+    machine = with_second_on(link)
+    talos = ScriptedTalos(*(msgspec.structs.replace(machine, node_ip=address) for address in (V4, V6)))
     found = await query_in_turn(talos, (V6, V4), parts=(), deadline_seconds=1.0, reject=lambda facts: None)
     assert isinstance(found, QueryResult)
     assert talos.looks == [V6]
@@ -127,15 +128,9 @@ def test_a_joining_node_without_its_address_is_polled_again_soon(
 
 @pytest.mark.parametrize(("node_name", "queries"), [(NODE.name, 1), ("db-7", 2), ("", 1)])
 async def test_smbios_is_queried_only_for_a_machine_with_another_name(node_name: str, queries: int):
-    talos = ScriptedTalos()
-    talos.put(make_facts(node_name=node_name, node_ip=V4, uuid="U-1"))
-
-    def why_not(facts: MachineFacts) -> MachineFault | None:
-        judged = verify(NODE, facts, [NODE])
-        return judged if isinstance(judged, MachineFault) else None
-
+    talos = ScriptedTalos(make_facts(node_name=node_name, node_ip=V4, uuid="U-1"))
     found = await query_in_turn(
-        talos, (V4,), parts=(), deadline_seconds=1.0, reject=why_not, with_system=False
+        talos, (V4,), parts=(), deadline_seconds=1.0, reject=reject, with_system=False
     )
     assert talos.looks == [V4] * queries
     facts = found.facts if isinstance(found, QueryResult) else found.rejected[0]
