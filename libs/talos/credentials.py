@@ -77,18 +77,11 @@ class CredentialStore:
             age = (now - self._checked_at).total_seconds()
             if 0 <= age < self._recheck_seconds:  # check at once if the clock was set back
                 return self._loaded
-        return self._refresh(
-            now, always_read=self._loaded is not None and now > self._renewal_due(self._loaded)
-        )
+        return self._refresh(now, always_read=False)
 
     def reload(self, now: datetime) -> Credentials:
         """Read the file even if it looks unchanged, because Talos rejected the credentials."""
         return self._refresh(now, always_read=True)
-
-    @staticmethod
-    def _renewal_due(credentials: Credentials) -> datetime:
-        """Return the start of the last sixth of the validity (one hour of six): renewal is due then."""
-        return credentials.not_after - (credentials.not_after - credentials.not_before) / 6
 
     def _refresh(self, now: datetime, *, always_read: bool) -> Credentials:
         self._checked_at = now

@@ -57,7 +57,6 @@ class NodeReconciler:
     def __post_init__(self) -> None:
         self._wakeup = Wakeup(self.clock)
         self._shown_addresses = ShownAddresses()
-        self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
         self._poll_began: float | None = None  # start of the poll whose result is not published yet
 
     def on_started(self, *, is_live: bool) -> None:
@@ -121,10 +120,7 @@ class NodeReconciler:
                 )
                 foreign_machines = await self._detect_replacements(found)
         if self.state.dial_targets != addresses or self.state.uid != uid:
-            self._discarded_polls += 1  # the observation that caused the poll is outdated
-            self._set_state(self.state.poll_discarded(self._discarded_polls))
-            return
-        self._discarded_polls = 0
+            return  # the observation that caused the poll is outdated; the next poll is due
         before, timing = self.state, self.clock.timing()
         if isinstance(found, QueryFailure):
             after = before.poll_failed(

@@ -3,8 +3,6 @@
 import asyncio
 import time
 from datetime import UTC, datetime
-from functools import partial
-from itertools import pairwise
 
 import msgspec
 import nats
@@ -94,32 +92,6 @@ async def test_a_newer_observation_during_a_poll_gets_its_facts(stream, talos):
         assert event.observed_sequence == newest
         assert event.node.labels == {"team": "b"}
         assert (talos.looks, talos.most_at_once["10.0.0.5"]) == (["10.0.0.5"], 1)
-
-
-def is_queried(talos: ScriptedTalos, address: str) -> bool:
-    return talos.looking[address] == 1
-
-
-async def is_heard(service: MetadataService, sequence: int) -> None:
-    await wait_until(lambda: heard(service, "web-1") == sequence)
-
-
-async def test_a_node_whose_addresses_change_during_each_query_explains_itself(stream, talos):
-    addresses = [f"10.9.{number}.1" for number in range(5)]
-    talos.held |= {address: asyncio.Event() for address in addresses}
-    async with run_metadata(stream.url, talos) as service:
-        await stream.publish_node(make_node(ip=addresses[0]))
-        for address, following in pairwise(addresses):
-            await wait_until(partial(is_queried, talos, address))
-            await is_heard(service, await stream.publish_node(make_node(ip=following)))
-            talos.held[address].set()
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
-        assert "change before the machine answers" in event.fault.message
-        await wait_until(lambda: talos.looking[addresses[-1]] == 1)  # the last address is queried at once
-        talos.put(make_facts(node_ip=addresses[-1]))
-        talos.held[addresses[-1]].set()
-        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_a_machine_that_changes_under_a_watch_reaches_its_node(stream, talos):

@@ -1,7 +1,6 @@
 """The state of one Node in metadata, and all its changes. All times are monotonic seconds."""
 
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -26,13 +25,6 @@ from services.metadata.core.object_state import (
     Timing,
     count_failure,
     make_observation,
-)
-
-_MAX_DISCARDED_POLLS: Final = 3
-_ADDRESSES_CHANGING: Final = MachineFault(
-    kind="bad_node_ip",
-    step="provided-node-ip",
-    message="the Node or its addresses change before the machine answers",
 )
 
 
@@ -215,18 +207,6 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
             next_poll_at=timing.now + timing.after_failure(failures, fault),
             must_poll_first=False,
         )
-
-    def poll_discarded(self, count: int) -> "NodeState":
-        """Handle `count` discarded polls in a row: the Node's uid or addresses changed during each.
-
-        If nothing was published about the Node, these changes become its fault. The next poll stays due.
-        """
-        event = self.publication.event
-        is_reported = isinstance(event, NodeEnriched | NodeUnreachable) and event.node.uid == self.uid
-        if count < _MAX_DISCARDED_POLLS or is_reported or not self.dial_targets:
-            return self
-        failures = count_failure(self.failures, _ADDRESSES_CHANGING)
-        return replace(self, fault=_ADDRESSES_CHANGING, failures=failures)
 
     def poll_within(self, seconds: float, timing: Timing) -> "NodeState":
         """Poll in so many seconds at the latest."""
