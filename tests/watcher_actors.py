@@ -44,6 +44,7 @@ from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
+from tests.builders import make_node
 from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
 from tests.clocks import ManualClock, VirtualClock
 from tests.service_flow import make_dependencies
@@ -135,6 +136,11 @@ def _trim(stored: StoredT) -> StoredT:
 def _at(stored: StoredT, version: int) -> StoredT:
     metadata = msgspec.structs.replace(stored.metadata, resource_version=str(version))
     return msgspec.structs.replace(stored, metadata=metadata)
+
+
+def make_nodes(count: int) -> list[Node]:
+    """n-0.example, n-1.example and so on."""
+    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
 
 
 def make_service_cidr(name: str, *cidrs: str) -> ServiceCidr:

@@ -22,6 +22,7 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
 from libs.common.contract.machine import PlatformMetadata
+from libs.talos.protobuf import encode
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
     Address,
@@ -39,7 +40,6 @@ from tests.contract.cosi_wire import (
     connected,
     context_for,
     decode,
-    encode,
     resource_id,
     spec,
     text,
@@ -151,13 +151,13 @@ class TestWhatAMachineSays:
         await talos.delete_machines("box-1")
 
     async def test_a_list_can_be_narrowed_to_ids_that_match(self, machine: SimMachineFacts, cosi: Cosi):
-        on_eth0 = await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^e.h"})}))
+        on_eth0 = await cosi.list(NODE, *ADDRESSES, options=encode((2, encode((1, "^e.h")))))
         assert [resource_id(each) for each in on_eth0] == ["eth0/10.20.0.1/24", "eth0/fd00:20::1/64"]
 
     @pytest.mark.real_only
     async def test_a_pattern_cannot_look_ahead(self, machine: SimMachineFacts, cosi: Cosi):
         with pytest.raises(GRPCError, match="failed to compile regexp") as refused:
-            await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^(?!kube-ipvs)"})}))
+            await cosi.list(NODE, *ADDRESSES, options=encode((2, encode((1, "^(?!kube-ipvs)")))))
         assert refused.value.status is Status.INVALID_ARGUMENT
 
     async def test_version_answers_for_the_machine_that_was_asked(self, machine: SimMachineFacts, cosi: Cosi):
@@ -243,7 +243,7 @@ class TestAccess:
     async def test_a_reader_cannot_write(self, machine: SimMachineFacts, cosi: Cosi):
         with pytest.raises(GRPCError, match="not authorized"):
             await cosi.call(
-                "/cosi.resource.State/Destroy", encode({1: "k8s", 2: NODENAME[1], 3: "nodename"}), NODE
+                "/cosi.resource.State/Destroy", encode((1, "k8s"), (2, NODENAME[1]), (3, "nodename")), NODE
             )
 
     async def test_a_role_that_may_not_read_is_not_authorized(

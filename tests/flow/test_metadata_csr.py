@@ -47,12 +47,6 @@ def talos() -> ScriptedTalos:
     return ScriptedTalos(make_facts())
 
 
-def aged(service, name="web-1", seconds=60.0):
-    """Make the last poll so much older."""
-    node = service._nodes[name]
-    node.state = msgspec.structs.replace(node.state, polled_at=node.state.polled_at - seconds)
-
-
 async def test_a_request_is_published_with_the_facts_of_the_first_poll(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()

@@ -26,6 +26,7 @@ from tests.watcher_actors import (
     ScriptedRequests,
     WatcherFlow,
     follow_watcher,
+    make_nodes,
     make_service_cidr,
     make_watcher,
 )
@@ -48,14 +49,10 @@ async def buses(connect: Connect) -> dict[str, Any]:
     return {"bus": await connect(), "flow_bus": await connect("flow")}
 
 
-def nodes(count: int) -> list:
-    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
-
-
 async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_this_is_all(
     connect: Connect,
 ):
-    script = ScriptedNodes(*nodes(150))
+    script = ScriptedNodes(*make_nodes(150))
     async with follow_watcher(script.source, **await buses(connect)) as (watcher, flow):
         assert flow.snapshots()[0].nodes == 150
         assert flow.existing() == set(script.objects)
@@ -68,7 +65,7 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
 
 
 async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_it(connect: Connect):
-    script = ScriptedNodes(*nodes(40))
+    script = ScriptedNodes(*make_nodes(40))
 
     def count() -> Counter[str]:
         return Counter(event.node.name for event in flow.events() if isinstance(event, NodeObserved))
@@ -84,7 +81,7 @@ async def test_a_durable_that_an_operator_deletes_is_restored(
     connect: Connect, nats_server: NatsServer, resync_seconds: float
 ):
     bus = await connect()
-    nodes_of = ScriptedNodes(*nodes(1)).source
+    nodes_of = ScriptedNodes(*make_nodes(1)).source
     async with run_during(make_watcher(bus, nodes_of, resync_seconds=resync_seconds).run()):
         operator = await nats.connect(nats_server.url)
         stream = operator.jetstream()
@@ -103,7 +100,7 @@ async def test_a_durable_that_an_operator_deletes_is_restored(
 
 
 async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Connect, nats_server: NatsServer):
-    script = ScriptedNodes(*nodes(100))
+    script = ScriptedNodes(*make_nodes(100))
     ranges = ScriptedKind(make_service_cidr("kubernetes", "10.96.0.0/12"))
     approved = SigningRequestCondition(type="Approved")
     requests = ScriptedRequests(make_request("pending"), make_request("decided", conditions=(approved,)))
@@ -126,7 +123,7 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
 async def test_a_server_that_restarts_gets_everything_again_under_the_same_stream_id(
     connect: Connect, nats_server: NatsServer
 ):
-    script = ScriptedNodes(*nodes(20))
+    script = ScriptedNodes(*make_nodes(20))
     async with follow_watcher(script.source, **await buses(connect)) as (watcher, flow):
         before = {name: flow.observed(name).observed_at for name in script.objects}
         await nats_server.kill()
@@ -145,7 +142,7 @@ async def test_a_server_that_restarts_gets_everything_again_under_the_same_strea
 async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
     connect: Connect,
 ):
-    script = ScriptedNodes(*nodes(5))
+    script = ScriptedNodes(*make_nodes(5))
     flow = WatcherFlow()
     first = make_watcher(await connect(), script.source, identity="a")
     second = make_watcher(await connect(), script.source, identity="b")
@@ -165,12 +162,12 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
 
 @pytest.mark.parametrize("version", [500, 500_000], ids=["versions went back", "only those of objects did"])
 async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect, version: int):
-    script = ScriptedNodes(*nodes(3))
+    script = ScriptedNodes(*make_nodes(3))
     async with follow_watcher(script.source, **await buses(connect)) as (_, flow):
         script.put(make_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
         await flow.wait_for(lambda f: len(f.list_node_events("n-1.example")) == 2)
         script.version = version
-        script.objects = {node.name: node for node in nodes(3)}
+        script.objects = {node.name: node for node in make_nodes(3)}
         script.list_again()
         await flow.wait_for(
             lambda f: f.observed("n-1.example").node.labels == script.objects["n-1.example"].labels
@@ -180,9 +177,12 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
 
 async def test_a_node_that_cannot_be_published_does_not_stop_the_others(connect: Connect):
     huge = make_node("huge", uid="uid-h", labels={f"k{i}": "v" * 1000 for i in range(300)})
-    script, skipped = ScriptedNodes(huge, make_node("no version", uid="uid-x"), *nodes(3)), count_skipped()
+    script, skipped = (
+        ScriptedNodes(huge, make_node("no version", uid="uid-x"), *make_nodes(3)),
+        count_skipped(),
+    )
     async with follow_watcher(script.source, **await buses(connect)) as (_, flow):
-        assert flow.existing() == {node.name for node in nodes(3)}
+        assert flow.existing() == {node.name for node in make_nodes(3)}
         assert flow.snapshots()[0].nodes == 5
     assert count_skipped() == skipped + 2
 

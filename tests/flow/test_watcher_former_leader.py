@@ -13,21 +13,17 @@ from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
 from tests.builders import NOW, make_node
 from tests.bus_actors import run_during, wait_until
 from tests.faulty_bus import HeldFollower
-from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
+from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_nodes, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
 GHOST = "ghost.example"
 RESYNC: dict[str, Any] = {"resync_seconds": 1.0}
 
 
-def nodes(count: int) -> list[Any]:
-    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
-
-
 @asynccontextmanager
 async def a_former_leader(connect: Connect) -> AsyncIterator[tuple[ScriptedNodes, WatcherFlow]]:
     """A leader published three Nodes and stopped."""
-    script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
+    script, flow = ScriptedNodes(*make_nodes(3)), WatcherFlow()
     async with flow.follow(await connect("flow")):
         async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
             await flow.wait_for(lambda f: f.snapshots())
@@ -86,7 +82,7 @@ class LeadsBefore:
 
 
 async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(connect: Connect):
-    script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
+    script, flow = ScriptedNodes(*make_nodes(3)), WatcherFlow()
     table, deleted = StreamCache(clock=time.monotonic), "n-0.example"
     former = await connect()
 

@@ -18,10 +18,9 @@ from services.watcher.service import WatcherService
 from tests.builders import make_node
 from tests.bus_actors import run_during, wait_until
 from tests.in_memory_api import InMemoryLease, InMemoryLock
-from tests.watcher_actors import QUICK, ScriptedNodes, WatcherFlow, make_watcher
+from tests.watcher_actors import QUICK, ScriptedNodes, WatcherFlow, make_nodes, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
-NODES = 3
 # A leader is silent only after 6 s, so a short stall of the machine does not let the other one lead.
 PATIENT: dict[str, Any] = {"lease_duration_seconds": 9.0, "renew_deadline_seconds": 6.0}
 
@@ -39,10 +38,6 @@ def elect(identity: str) -> LeaderElector:
     )
 
 
-def nodes() -> list[Any]:
-    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(NODES)]
-
-
 def has_conflict(watcher: WatcherService, name: str) -> bool:
     text = f"{name} publishes to this stream, too, and has another Lease"
     return any(text in problem for problem in watcher.problems())
@@ -57,7 +52,7 @@ def leads_alone(flow: WatcherFlow) -> bool:
 async def test_one_of_two_leaders_with_their_own_leases_waits_until_the_other_one_is_silent(
     connect: Connect,
 ):
-    script, flow = ScriptedNodes(*nodes()), WatcherFlow()
+    script, flow = ScriptedNodes(*make_nodes(3)), WatcherFlow()
     first, second = [
         make_watcher(await connect(), script.source, identity=name, candidacy=elect(name), **PATIENT)
         for name in ("first", "second")

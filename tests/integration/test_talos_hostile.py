@@ -237,17 +237,12 @@ async def test_an_endpoint_that_cannot_serve_leaves_the_call_to_the_others(
         assert (await query_fault(alone, HOSTILE)).kind == kind
         await alone.close()
         # The good endpoint has the same certificates.
-        async with scripted_endpoint_of(pki, tmp_path) as good:
+        well = scripted_endpoint(tmp_path, lambda request: request.answer_well(), pki=pki)
+        async with well as (good, _):
             api = an_api(tmp_path, pki, bad.address, good.address)
             for i in range(1, 5):
                 await api.fetch_facts(f"10.75.1.{i}", deadline_seconds=HANG_SECONDS)
             await api.close()
-
-
-@asynccontextmanager
-async def scripted_endpoint_of(pki: TalosPki, tmp_path: Path) -> AsyncIterator[ScriptedEndpoint]:
-    async with scripted_endpoint(tmp_path, lambda request: request.answer_well(), pki=pki) as (good, _):
-        yield good
 
 
 async def test_an_errored_event_ends_the_watch(tmp_path: Path):

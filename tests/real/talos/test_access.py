@@ -10,11 +10,12 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from libs.talos import resources
+from libs.talos.protobuf import encode
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.talos_pki import TalosPki
-from tests.contract.cosi_wire import connected, encode
+from tests.contract.cosi_wire import connected
 from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
 
 SENSITIVE = {
@@ -79,7 +80,7 @@ async def test_a_role_in_the_metadata_of_a_call_is_ignored(
     front: MachineFleet, worker: SimMachineFacts, role: str
 ):
     machines = front
-    request = encode({1: "config", 2: "MachineConfigs.config.talos.dev", 3: "v1alpha1", 4: b""})
+    request = encode((1, "config"), (2, "MachineConfigs.config.talos.dev"), (3, "v1alpha1"), (4, b""))
     async with connected(machines.endpoints[0], machines.pki, roles=(role,)) as client:
         for node in (None, worker.reachable_at[0]):
             with pytest.raises(GRPCError, match="not authorized"):

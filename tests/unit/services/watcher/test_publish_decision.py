@@ -48,25 +48,28 @@ def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_ve
     )
 
 
-def test_what_differs_is_said():
-    said = make_node_observed(make_node(resource_version="100"), epoch=3)
-    found = look(make_node(resource_version="101", labels={"zone": "b"}), said)
+@pytest.mark.parametrize(
+    ("node", "said", "anyway", "reason"),
+    [
+        (
+            make_node(resource_version="101", labels={"zone": "b"}),
+            make_node_observed(make_node(resource_version="100"), epoch=3),
+            False,
+            "changed",
+        ),
+        (make_node(), make_node_observed(make_node(), epoch=3), True, "republished"),
+        (
+            make_node(resource_version="101"),
+            make_node_gone(make_node(), epoch=2, resource_version=100),
+            False,
+            "exists again",
+        ),
+    ],
+)
+def test_what_differs_is_due_or_exists_again_is_said(node, said, anyway, reason):
+    found = look(node, said, anyway=anyway)
     assert isinstance(found, Publish)
-    assert found.reason == "changed"
-
-
-def test_what_is_due_is_said_although_nothing_changed():
-    said = make_node_observed(make_node(), epoch=3)
-    found = look(make_node(), said, anyway=True)
-    assert isinstance(found, Publish)
-    assert found.reason == "republished"
-
-
-def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
-    found = look(
-        make_node(resource_version="101"), make_node_gone(make_node(), epoch=2, resource_version=100)
-    )
-    assert isinstance(found, Publish)
+    assert found.reason == reason
 
 
 @pytest.mark.parametrize(
