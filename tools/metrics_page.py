@@ -16,22 +16,21 @@ from tools.registered_metrics import (
 
 PAGE: Final = ROOT / "docs" / "metrics.md"
 
-OF_THE_REFERENCE: Final = frozenset(
-    {
-        "talosccm_api_request_duration_seconds",
-        "talosccm_api_request_errors_total",
-        "talosccm_transformer_duration_seconds",
-        "talosccm_transformer_errors_total",
-        "talosccm_csr_approval_count",
-        "node_controller_cloud_provider_taint_removal_delay_seconds",
-        "node_controller_initial_node_sync_delay_seconds",
-        "node_ipam_controller_cidrset_cidrs_allocations_total",
-        "node_ipam_controller_cidrset_cidrs_releases_total",
-        "node_ipam_controller_cirdset_max_cidrs",
-        "node_ipam_controller_cidrset_usage_cidrs",
-        "node_ipam_controller_cidrset_allocation_tries_per_request",
-    }
-)
+# Name and labels, as the reference's own code and k8s.io/cloud-provider register them.
+OF_THE_REFERENCE: Final[dict[str, tuple[str, ...]]] = {
+    "talosccm_api_request_duration_seconds": ("request",),
+    "talosccm_api_request_errors_total": ("request",),
+    "talosccm_transformer_duration_seconds": ("type",),
+    "talosccm_transformer_errors_total": ("type",),
+    "talosccm_csr_approval_count": ("status",),
+    "node_controller_cloud_provider_taint_removal_delay_seconds": (),
+    "node_controller_initial_node_sync_delay_seconds": (),
+    "node_ipam_controller_cidrset_cidrs_allocations_total": ("clusterCIDR",),
+    "node_ipam_controller_cidrset_cidrs_releases_total": ("clusterCIDR",),
+    "node_ipam_controller_cirdset_max_cidrs": ("clusterCIDR",),
+    "node_ipam_controller_cidrset_usage_cidrs": ("clusterCIDR",),
+    "node_ipam_controller_cidrset_allocation_tries_per_request": ("clusterCIDR",),
+}
 
 # The values of a label, by the constant of its metric where that matters. Plain words are the complete list.
 _LABELS: Final[dict[tuple[str, str], str]] = {

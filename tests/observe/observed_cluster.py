@@ -91,9 +91,8 @@ class ObservedCluster:
         self.expect(alert)
 
         async def fires() -> bool:
-            alerts = await self.prometheus.list_alerts()
-            firing = {each.name for each in alerts if each.state == "firing"}
-            assert firing <= self._expected, alerts
+            firing = await self.firing()
+            assert firing <= self._expected, firing
             return alert in firing
 
         await wait_until(fires, f"{alert} fires", _FIRES_SECONDS)

@@ -76,6 +76,10 @@ def _queried(name: str, resource: TalosResource, help_text: str, *path: str) -> 
     return FactField(name=name, help=help_text, path=("inventory", *path), resource=resource)
 
 
+def _processors(name: str, attribute: str, help_text: str) -> FactField:
+    return _queried(name, "Processor", help_text, "processors", attribute)
+
+
 FIELDS: Final = (
     _platform("Platform", "platform", "platform, such as metal, hcloud or aws"),
     _platform("Hostname", "hostname", "hostname that the platform gave"),
@@ -114,16 +118,11 @@ FIELDS: Final = (
         resource="ExtensionStatus",
         is_map=True,
     ),
-    *(
-        _queried(f"CPU{name}", "Processor", help_text, "processors", name.lower())
-        for name, help_text in (
-            ("Manufacturer", "manufacturer of the first processor"),
-            ("Model", "model of the first processor"),
-            ("Sockets", "processor sockets in use"),
-            ("Cores", "processor cores, all sockets together"),
-            ("Threads", "processor threads, all sockets together"),
-        )
-    ),
+    _processors("CPUManufacturer", "manufacturer", "manufacturer of the first processor"),
+    _processors("CPUModel", "model", "model of the first processor"),
+    _processors("CPUSockets", "sockets", "processor sockets in use"),
+    _processors("CPUCores", "cores", "processor cores, all sockets together"),
+    _processors("CPUThreads", "threads", "processor threads, all sockets together"),
     _queried("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", "memory_mib"),
 )
 FIELDS_BY_KEY: Final = {field.key: field for field in FIELDS}

@@ -178,9 +178,8 @@ MOUNTS: Final = {
 }
 
 
-def test_everything_that_is_mounted_is_there_and_nobody_writes_it():
+def test_everything_that_is_mounted_is_there():
     assert all(source.exists() for source in MOUNTS.values())
-    assert all(volume.endswith(":ro") for volume in LGTM["volumes"])
 
 
 def test_grafana_looks_for_boards_where_they_are_mounted():
