@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -23,7 +24,6 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_start import fork_services
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests import session_control_planes
 from tests.distribution import ByServers, turn_of
 from tests.flow_actors import FlowActor
 
@@ -63,11 +63,52 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt modules and test items from garbage collection, and collect less often: a tenth less CPU."""
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
     gc.enable()
+    items = (item for item in session.items if isinstance(item, pytest.Function))
+    _users.update(item.path for item in items if not _CONTROL_PLANES.isdisjoint(item.fixturenames))
+
+
+# ---- control planes live as long as the session, paused for each file that uses none
+
+
+_CONTROL_PLANES = frozenset({"api_server", "control_plane", "node_lifecycle", "signing_api_server"})
+_running: list[ControlPlane] = []
+_users: set[Path] = set()  # the files of tests with one of these fixtures
+
+
+@contextlib.asynccontextmanager
+async def start_control_plane(run_dir: Path, **options: Any) -> AsyncIterator[ControlPlane]:
+    """Start a control plane as `ControlPlane.start` does, and pause it while no file uses it."""
+    async with ControlPlane.start(run_dir, **options) as control_plane:
+        _running.append(control_plane)
+        try:
+            yield control_plane
+        finally:
+            _running.remove(control_plane)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for control_plane in _running:
+        (control_plane.resume if item.path in _users else control_plane.pause)()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Fixtures of the session delete their objects after its last test."""
+    if nextitem is None:
+        pytest_sessionfinish()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """The same after a failure that ends the session."""
+    for control_plane in _running:
+        control_plane.resume()
 
 
 class _Worker:
@@ -87,7 +128,6 @@ class _Worker:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(session_control_planes)
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(_Worker())
 
@@ -120,7 +160,7 @@ def what_only_the_collector_finds() -> Iterator[None]:
 async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
     """One control plane for the session, which logs changed fields: use unique names, and clean up."""
     run_dir = tmp_path_factory.mktemp("control-plane")
-    async with session_control_planes.start(run_dir, audit_fields=True) as running:
+    async with start_control_plane(run_dir, audit_fields=True) as running:
         yield running
 
 

@@ -13,6 +13,7 @@ from libs.common.contract.kube_service import LoadBalancerIngress
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory
 from libs.testbed.control_plane.build import NATIVE, build_program
 from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.pki import write_private
 
 CLOUD_NODE: Final = "cloud-node-controller"
 NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
@@ -156,9 +157,7 @@ class NativeCcm:
             treatments=self._treatments,
             refused_destinations=self._refused_destinations,
         )
-        fresh = self._file.with_suffix(".fresh")
-        fresh.write_bytes(msgspec.json.encode(cloud))
-        fresh.replace(self._file)
+        write_private(self._file, msgspec.json.encode(cloud))
 
 
 def _build_flags(

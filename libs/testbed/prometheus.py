@@ -22,6 +22,7 @@ import yaml
 
 from libs.testbed.cache import CommandFailed, get_or_make, run_command
 from libs.testbed.child_process import HANG_SECONDS, ChildProcess, is_serving, wait_until
+from libs.testbed.pki import write_private
 from libs.testbed.ports import allocate_port
 
 _ANSWER: Final = aiohttp.ClientTimeout(total=HANG_SECONDS)
@@ -82,9 +83,7 @@ class PrometheusServer:
     def set_targets(self, targets: Mapping[str, str]) -> None:
         """Replace the targets: name -> host:port. The name becomes the label `target`."""
         groups = [{"targets": [address], "labels": {"target": name}} for name, address in targets.items()]
-        fresh = self.run_dir / "targets.json.fresh"
-        fresh.write_text(json.dumps(groups))
-        fresh.replace(self.run_dir / "targets.json")
+        write_private(self.run_dir / "targets.json", json.dumps(groups).encode())
 
     async def query(self, promql: str) -> list[MetricSample]:
         """Return the result of an instant query: a vector, or a scalar as one sample without labels."""

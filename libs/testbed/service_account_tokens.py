@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.pki import write_private
 from libs.testbed.service_permissions import ACCOUNT_NAMESPACE
 
 _API: Final = f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}"
@@ -56,10 +57,7 @@ class ServiceAccountTokens:
         }
         path = f"{_API}/serviceaccounts/{account}/token"
         answer = await self._admin.send("POST", path, body={"spec": spec})
-        new = file.with_suffix(".new")
-        new.touch(mode=0o600)
-        new.write_text(answer["status"]["token"])
-        new.replace(file)
+        write_private(file, answer["status"]["token"].encode())
         self._secrets[file] = secret
 
     async def _create(self, plural: str, name: str) -> None:

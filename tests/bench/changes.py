@@ -7,6 +7,7 @@ from typing import Final
 
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import SimMachineFacts
+from libs.testbed.pki import write_private
 from tests.bench import costs
 from tests.bench.bench_cluster import BenchServices, wait_until_quiet
 from tests.bench.figures import BenchRun, Figures, compute_percentile, compute_times
@@ -112,15 +113,14 @@ async def measure_rule_changes(m: Measurement) -> BenchRun:
 
 def write_rule(file: Path, *, revision: int) -> None:
     """Replace the file of --cloud-config atomically."""
-    new = file.with_suffix(".new")
-    new.write_text(
+    text = (
         "transformations:\n"
         "  - name: bench\n"
         "    nodeSelector:\n"
         f"      - matchExpressions: [{{key: platform, operator: NotIn, values: [{_SPARED}]}}]\n"
         f'    labels: {{{_LABEL}: "{{{{ .Platform }}}}-r{revision}"}}\n'
     )
-    new.replace(file)
+    write_private(file, text.encode())
 
 
 def compute_expected_labels(machines: list[SimMachineFacts], revision: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from libs.testbed.child_process import make_directory
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.pki import write_private
 from libs.testbed.service_account_tokens import ServiceAccountTokens
 from libs.testbed.service_permissions import ALL_IN_ONE, get_user_name
 from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
@@ -194,13 +195,12 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
 
 def write_rules(file: Path, revision: int) -> None:
     """Replace the file of --cloud-config atomically: every Node gets the label of that revision."""
-    new = file.with_suffix(".new")
-    new.write_text(
+    text = (
         "transformations:\n"
         "  - name: chaos\n"
         f'    labels: {{{RULE_LABEL}: "r{revision}-of-{{{{ .Platform }}}}"}}\n'
     )
-    new.replace(file)
+    write_private(file, text.encode())
 
 
 def _list_own_flags(nats: NatsServers) -> dict[str, list[str]]:

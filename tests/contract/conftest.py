@@ -11,7 +11,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests import session_control_planes
+from tests.conftest import start_control_plane
 from tests.deploy.api_server import ApiServer as ApiObjects
 
 ApiServer = ControlPlane | SimApiServer
@@ -38,7 +38,7 @@ async def real_api_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
     """
     run_dir = tmp_path_factory.mktemp("real-api-server")
     async with (
-        session_control_planes.start(run_dir, controller_manager=False) as running,
+        start_control_plane(run_dir, controller_manager=False) as running,
         ApiObjects.connect(running) as objects,
         objects.with_talos_accounts(),
     ):

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from libs.testbed.cache import CommandFailed
-from libs.testbed.containers import images, packages
-from libs.testbed.containers.engine import ContainerEngine, start_engine
+from libs.testbed.containers import engine as engines
+from libs.testbed.containers import images
+from libs.testbed.containers.engine import ContainerEngine
 from libs.testbed.control_plane.build import KUBE, BuildError, GoProgram, build_program
 
 _FOLDER: Final = images.ROOT / "deploy" / "compose"
@@ -41,9 +42,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
     try:
-        packages.check_machine(os.geteuid(), os.environ.get("PATH", ""))
+        engines.check_machine(os.geteuid(), os.environ.get("PATH", ""))
         _run(options.nodes, options.patience, stay=options.stay)
-    except (packages.MissingPrerequisite, CommandFailed, BuildError) as error:
+    except (CommandFailed, BuildError) as error:
         sys.exit(f"compose-local: {error}")
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
@@ -55,12 +56,12 @@ def _exit_on_signal(number: int, _frame: object) -> NoReturn:
 
 def _run(nodes: int, patience: int, *, stay: bool) -> None:
     kube, compose = (asyncio.run(build_program(program)) for program in (KUBE, COMPOSE))
-    engine_packages = packages.unpack_engine()
-    bases = packages.build_base_systems(engine_packages)
+    engine_packages = engines.unpack_engine()
+    bases = engines.build_base_systems(engine_packages)
     images.build_wheels()
     with tempfile.TemporaryDirectory(prefix="talos-ccm-compose-") as name:
         folder = Path(name)
-        with start_engine(engine_packages, compose, folder / "engine") as engine:
+        with engines.start_engine(engine_packages, compose, folder / "engine") as engine:
             with _report("images"):
                 images.build_images(engine, bases, kube, folder / "images")
             print(

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.testbed.cache import get_or_make, run_command
-from libs.testbed.containers.engine import ContainerEngine
-from libs.testbed.containers.packages import BaseSystems
+from libs.testbed.containers.engine import BaseSystems, ContainerEngine
 
 ROOT: Final = Path(__file__).parents[3]
 BASE: Final = "talos-ccm-local/base"
