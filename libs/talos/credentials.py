@@ -4,6 +4,7 @@ import hashlib
 import os
 import ssl
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -55,6 +56,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return f"{expired} and was not renewed: see the status of the talos.dev ServiceAccount"
 
 
+@dataclass(eq=False)
 class CredentialStore:
     """The current credentials of the first existing file of `paths`.
 
@@ -62,10 +64,12 @@ class CredentialStore:
     the reason.
     """
 
-    def __init__(self, paths: Sequence[Path], *, endpoints: str = "", recheck_seconds: float = 5.0) -> None:
-        self._paths = tuple(paths)
-        self._endpoints = endpoints
-        self._recheck_seconds = recheck_seconds
+    paths: Sequence[Path]
+    _: KW_ONLY
+    endpoints: str = ""
+    recheck_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
         self._loaded: Credentials | None = None
         self._version: tuple[str, int, int, int, int] | None = None
         self._checked_at: datetime | None = None
@@ -75,7 +79,7 @@ class CredentialStore:
         """Return the credentials; check the file every `recheck_seconds`. Raises CredentialsError."""
         if self._loaded is not None and self._checked_at is not None:
             age = (now - self._checked_at).total_seconds()
-            if 0 <= age < self._recheck_seconds:  # check at once if the clock was set back
+            if 0 <= age < self.recheck_seconds:  # check at once if the clock was set back
                 return self._loaded
         return self._refresh(now, always_read=False)
 
@@ -102,14 +106,14 @@ class CredentialStore:
         return self._loaded
 
     def _locate(self) -> tuple[Path, os.stat_result, str]:
-        for path in self._paths:
+        for path in self.paths:
             try:
                 return path, path.stat(), str(path.resolve())
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise CredentialsError(f"{path}: {error.strerror or error}") from error
-        tried = ", ".join(str(path) for path in self._paths)
+        tried = ", ".join(str(path) for path in self.paths)
         raise CredentialsError(f"no talosconfig: none of these files exists: {tried}")
 
     def _read(self, path: Path, found: os.stat_result) -> Credentials:
@@ -119,11 +123,11 @@ class CredentialStore:
             text = path.read_bytes()
         except OSError as error:
             raise CredentialsError(f"{path}: {error.strerror or error}") from error
-        digest = hashlib.sha256(text + b"\0" + self._endpoints.encode()).hexdigest()
+        digest = hashlib.sha256(text + b"\0" + self.endpoints.encode()).hexdigest()
         if self._loaded is not None and self._loaded.digest == digest:
             return self._loaded
         written_at = datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
-        return load_credentials(text, path, endpoints=self._endpoints, written_at=written_at, digest=digest)
+        return load_credentials(text, path, endpoints=self.endpoints, written_at=written_at, digest=digest)
 
 
 def load_credentials(

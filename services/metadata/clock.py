@@ -1,31 +1,22 @@
 """The clocks of the reconcilers, and the wait of one reconciler for its next step."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.service.service import Dependencies
 from libs.talos.stream_buffer import WaiterEvent
 from services.metadata.core.object_state import NEVER, PollIntervals, Timing
 
 
+@dataclass(frozen=True)
 class Clock:
     """Gives the time, and the delays from the service's intervals and its source of randomness."""
 
-    def __init__(self, dependencies: Dependencies, intervals: PollIntervals) -> None:
-        self.intervals = intervals
-        self._dependencies = dependencies
-
-    def monotonic(self) -> float:
-        """Return the monotonic time in seconds."""
-        return self._dependencies.monotonic()
-
-    def now(self) -> datetime:
-        """Return the wall clock time (UTC)."""
-        return self._dependencies.now()
-
-    def random(self) -> float:
-        """Return a random number in [0, 1)."""
-        return self._dependencies.random.random()
+    monotonic: Callable[[], float]  # in seconds
+    now: Callable[[], datetime]  # UTC
+    random: Callable[[], float]  # in [0, 1)
+    intervals: PollIntervals
 
     def timing(self) -> Timing:
         """Return the time of a change of state, with a new jitter."""

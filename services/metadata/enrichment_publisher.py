@@ -53,35 +53,25 @@ CSRS: Final = ObjectKind[events.ObservedCsr, events.EnrichedCsr](
 )
 
 
+@dataclass(eq=False, slots=True)  # there are thousands
 class EnrichmentPublisher(Generic[EnrichedT]):
     """Publishes the enrichments of one object in the trace of its observation, and logs a line for each."""
 
-    __slots__ = ("_bus", "_clock", "_kind", "_name", "_publisher", "_received")  # there are thousands
-
-    def __init__(
-        self,
-        kind: ObjectKind[Any, EnrichedT],
-        name: str,
-        publisher: OrderedPublisher,
-        *,
-        bus: Bus,
-        clock: Clock,
-    ) -> None:
-        self._kind = kind
-        self._name = name
-        self._publisher = publisher
-        self._bus = bus
-        self._clock = clock
-        self._received: Message | None = None  # the newest live observation, until work on it starts
+    kind: ObjectKind[Any, EnrichedT]
+    name: str
+    publisher: OrderedPublisher
+    bus: Bus
+    clock: Clock
+    _received: Message | None = None  # the newest live observation, until work on it starts
 
     @property
     def last_sequence(self) -> int:
         """The sequence of the last known message about the object, 0 without one."""
-        return self._publisher.last_sequence_of(self._subject)
+        return self.publisher.last_sequence_of(self._subject)
 
     async def fetch_last(self) -> EnrichedT | None:
         """Fetch the last event about the object from the stream. Raises BusError."""
-        return self._kind.read_enriched(await self._bus.get_last(self._subject))
+        return self.kind.read_enriched(await self.bus.get_last(self._subject))
 
     def record_received(self, message: Message) -> None:
         """Start the latency of a live observation."""
@@ -91,7 +81,7 @@ class EnrichmentPublisher(Generic[EnrichedT]):
         """End the latency of the observation: work on it starts, or it needs none."""
         if self._received is None:
             return
-        age = (self._clock.now() - self._received.published_at).total_seconds()
+        age = (self.clock.now() - self._received.published_at).total_seconds()
         event = event_name(self._received.event)
         metrics.HOP_LATENCY.labels(METADATA.service, event).observe(max(0.0, age), telemetry.exemplar())
         self._received = None
@@ -106,10 +96,10 @@ class EnrichmentPublisher(Generic[EnrichedT]):
     async def publish(self, event: EnrichedT, observation: Observation[Any]) -> PublishOutcome | Exception:
         """Publish the answer to the observation. Return the error if the bus or the contract refuses it."""
         parent, links = observation.find_trace()
-        with self._publisher.publish_span(event, parent_headers=parent, links=links):
+        with self.publisher.publish_span(event, parent_headers=parent, links=links):
             self.record_started()
             try:
-                return await self._publisher.publish(event, headers=outgoing_headers())
+                return await self.publisher.publish(event, headers=outgoing_headers())
             except (BusError, TemporaryError, events.EventError) as error:
                 return error
 
@@ -136,4 +126,4 @@ class EnrichmentPublisher(Generic[EnrichedT]):
 
     @property
     def _subject(self) -> str:
-        return f"{self._kind.enriched_prefix}.{self._name}"
+        return f"{self.kind.enriched_prefix}.{self.name}"

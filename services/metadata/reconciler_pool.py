@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from libs.common.bus.delivery import backoff_seconds
@@ -76,28 +77,22 @@ Create = Callable[
 ]
 
 
+@dataclass(eq=False)
 class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, EnrichedT, ReconcilerT]):
     """The reconcilers of one kind, by object name. A defect in one does not affect the others.
 
     The stream cache keeps the observations, and the enriched messages only while it replays.
     """
 
-    def __init__(
-        self,
-        kind: ObjectKind[ObservedT, EnrichedT],
-        create: Create[ObservedT, EnrichedT, ReconcilerT],
-        *,
-        stream_cache: StreamCache,
-        publisher: OrderedPublisher,
-        clock: Clock,
-        dependencies: Dependencies,
-    ) -> None:
-        self._kind = kind
-        self._create = create
-        self._stream_cache = stream_cache
-        self._publisher = publisher
-        self._clock = clock
-        self._dependencies = dependencies
+    kind: ObjectKind[ObservedT, EnrichedT]
+    create: Create[ObservedT, EnrichedT, ReconcilerT]
+    _: KW_ONLY
+    stream_cache: StreamCache
+    publisher: OrderedPublisher
+    clock: Clock
+    dependencies: Dependencies
+
+    def __post_init__(self) -> None:
         self._reconcilers: dict[str, ReconcilerT] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -112,34 +107,34 @@ class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, EnrichedT, Re
 
     def on_message(self, message: Message) -> None:
         """Handle a message of the stream about this kind, or a SnapshotComplete."""
-        event, is_live = message.event, not self._stream_cache.is_replaying
-        if isinstance(event, self._kind.enriched_types):
+        event, is_live = message.event, not self.stream_cache.is_replaying
+        if isinstance(event, self.kind.enriched_types):
             self._on_enriched(message)
-        elif is_live and isinstance(event, self._kind.observed_types):
+        elif is_live and isinstance(event, self.kind.observed_types):
             self._observe(message, event, is_live=True)
         elif is_live and isinstance(event, SnapshotComplete):
             self._forget_absent()
 
     def on_caught_up(self) -> None:
         """Compare all objects with the stream cache, which now has all messages of the stream."""
-        observed_prefix, enriched_prefix = self._kind.observed_prefix, self._kind.enriched_prefix
+        observed_prefix, enriched_prefix = self.kind.observed_prefix, self.kind.enriched_prefix
         for name, reconciler in self._reconcilers.items():
-            message = self._stream_cache.get(f"{observed_prefix}.{name}")
+            message = self.stream_cache.get(f"{observed_prefix}.{name}")
             if message is None or message.sequence < reconciler.state.observation.sequence:
                 reconciler.on_stream_replaced()  # NATS lost the observation, and reuses the lost sequences
-        for message in self._stream_cache.list_under(observed_prefix):
-            if isinstance(message.event, self._kind.observed_types):
+        for message in self.stream_cache.list_under(observed_prefix):
+            if isinstance(message.event, self.kind.observed_types):
                 self._observe(message, message.event, is_live=False)
         self._forget_absent()
         for name, reconciler in self._reconcilers.items():
-            stored = self._stream_cache.get(f"{enriched_prefix}.{name}")
+            stored = self.stream_cache.get(f"{enriched_prefix}.{name}")
             if stored is not None and stored.sequence < reconciler.publisher.last_sequence:
                 stored = None  # NATS lost a later message
-            event = self._kind.read_enriched(stored)
+            event = self.kind.read_enriched(stored)
             reconciler.on_stored(event, stored.sequence if stored is not None else 0)
             reconciler.on_bus_reconnect()
-        for message in self._stream_cache.list_under(enriched_prefix):
-            self._stream_cache.forget(message.subject)
+        for message in self.stream_cache.list_under(enriched_prefix):
+            self.stream_cache.forget(message.subject)
 
     def on_stream_replaced(self) -> None:
         """Mark all objects stale: their published messages are lost with the old stream."""
@@ -155,7 +150,7 @@ class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, EnrichedT, Re
     def _observe(self, message: Message, event: ObservedT, *, is_live: bool) -> None:
         """Pass an observation to the reconciler of its object, or start one."""
         try:
-            name = object_name_in(message.subject, self._kind.observed_prefix)
+            name = object_name_in(message.subject, self.kind.observed_prefix)
             if name in self._reconcilers:
                 self._reconcilers[name].on_observed(message, event, is_live=is_live)
             else:
@@ -167,43 +162,41 @@ class ReconcilerPool(Mapping[str, ReconcilerT], Generic[ObservedT, EnrichedT, Re
             log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
 
     def _on_enriched(self, message: Message) -> None:
-        is_last = message.sequence >= self._publisher.last_sequence_of(message.subject)
-        self._publisher.record_sequence(message.subject, message.sequence)
-        reconciler = self.get(object_name_in(message.subject, self._kind.enriched_prefix))
+        is_last = message.sequence >= self.publisher.last_sequence_of(message.subject)
+        self.publisher.record_sequence(message.subject, message.sequence)
+        reconciler = self.get(object_name_in(message.subject, self.kind.enriched_prefix))
         if is_last and reconciler is not None:
-            reconciler.on_stored(self._kind.read_enriched(message), message.sequence)
+            reconciler.on_stored(self.kind.read_enriched(message), message.sequence)
 
     def _forget_absent(self) -> None:
         """Forget each object that the complete stream does not have: its end was not observed."""
-        if not self._stream_cache.is_complete:
+        if not self.stream_cache.is_complete:
             return
-        messages = self._stream_cache.list_under(self._kind.observed_prefix)
-        present = {object_name_in(each.subject, self._kind.observed_prefix) for each in messages}
+        messages = self.stream_cache.list_under(self.kind.observed_prefix)
+        present = {object_name_in(each.subject, self.kind.observed_prefix) for each in messages}
         for name in self._reconcilers.keys() - present:
             self._tasks[name].cancel()
             self._forget(name)
 
     def _start(self, name: str, observation: Observation[ObservedT], *, is_live: bool) -> None:
-        publisher = EnrichmentPublisher(
-            self._kind, name, self._publisher, bus=self._dependencies.bus, clock=self._clock
-        )
-        reconciler = self._create(name, observation, self._get_publication(name), publisher)
+        publisher = EnrichmentPublisher(self.kind, name, self.publisher, self.dependencies.bus, self.clock)
+        reconciler = self.create(name, observation, self._get_publication(name), publisher)
         if reconciler is not None:
             self._reconcilers[name] = reconciler
-            task_name = f"{self._kind.log_field} {name}"
+            task_name = f"{self.kind.log_field} {name}"
             self._tasks[name] = asyncio.create_task(self._run(name, reconciler), name=task_name)
             reconciler.on_started(is_live=is_live)
 
     def _get_publication(self, name: str) -> Publication[EnrichedT]:
         """Return the publication of a new object by the stream, to be republished when it is old."""
-        stored = self._stream_cache.get(f"{self._kind.enriched_prefix}.{name}")
-        age = max(0.0, (self._clock.now() - stored.published_at).total_seconds()) if stored else 0.0
-        republish_in = max(0.0, self._clock.intervals.republish - age)
-        event = self._kind.read_enriched(stored)
-        return Publication(event=event, republish_at=self._clock.monotonic() + republish_in)
+        stored = self.stream_cache.get(f"{self.kind.enriched_prefix}.{name}")
+        age = max(0.0, (self.clock.now() - stored.published_at).total_seconds()) if stored else 0.0
+        republish_in = max(0.0, self.clock.intervals.republish - age)
+        event = self.kind.read_enriched(stored)
+        return Publication(event=event, republish_at=self.clock.monotonic() + republish_in)
 
     async def _run(self, name: str, reconciler: ReconcilerT) -> None:
-        await supervise(reconciler.run, self._dependencies.random, **{self._kind.log_field: name})
+        await supervise(reconciler.run, self.dependencies.random, **{self.kind.log_field: name})
         self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -70,7 +70,7 @@ class MetadataService:
             watched_poll=settings.talos_resync_seconds,
             republish=settings.republish_interval_seconds,
         )
-        self._clock = Clock(dependencies, intervals)
+        self._clock = Clock(dependencies.monotonic, dependencies.now, dependencies.random.random, intervals)
         deadline_seconds = settings.query_timeout_seconds
         self._slots = QuerySlots(settings.max_concurrent_queries)
         # Nodes and certificate requests.
@@ -100,7 +100,7 @@ class MetadataService:
             self._talos,
             self._registry,
             limit=settings.watched_machines,
-            opened_after_seconds=settings.watches_opened_after_seconds,
+            quiet_period_seconds=settings.watches_opened_after_seconds,
             opened_per_second=settings.watches_opened_per_second,
             read_deadline_seconds=settings.talos_resync_seconds,
             slots=self._slots,

@@ -5,6 +5,7 @@ import logging
 import math
 import random
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from libs.common.bus.delivery import backoff_seconds
@@ -22,31 +23,23 @@ _POLL_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundre
 _MAX_QUEUE_SECONDS: Final = 30.0  # how long a watch waits for a quiet period at most
 
 
+@dataclass(eq=False)
 class MachineWatcher:
     """Watches at most `limit` machines, in the order of `set_target`. Joining Nodes come first: watches open
     in a quiet period without new targets, and only while queries have a free slot.
     """
 
-    def __init__(
-        self,
-        talos: TalosClient,
-        nodes: NodeRegistry,
-        *,
-        limit: int,
-        opened_after_seconds: float,
-        opened_per_second: float,
-        read_deadline_seconds: float,
-        slots: QuerySlots,
-        random: random.Random,
-    ) -> None:
-        self._talos = talos
-        self._nodes = nodes
-        self._limit = limit
-        self._quiet_period = opened_after_seconds
-        self._open_interval = 1.0 / opened_per_second
-        self._read_deadline = read_deadline_seconds
-        self._slots = slots
-        self._random = random
+    talos: TalosClient
+    nodes: NodeRegistry
+    _: KW_ONLY
+    limit: int
+    quiet_period_seconds: float  # without new targets, before a watch opens
+    opened_per_second: float
+    read_deadline_seconds: float
+    slots: QuerySlots
+    random: random.Random
+
+    def __post_init__(self) -> None:
         self._targets: dict[str, str] = {}  # node name -> address
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -62,7 +55,7 @@ class MachineWatcher:
             return
         self._targets[name] = node_ip
         self._last_target_at = loop_time()
-        if len(self._tasks) < self._limit:
+        if len(self._tasks) < self.limit:
             self._start(name, node_ip)
 
     async def close(self) -> None:
@@ -97,7 +90,7 @@ class MachineWatcher:
             await self._wait_turn()
             opened = False
             try:
-                watch = self._talos.watch_machine(node_ip, read_deadline_seconds=self._read_deadline)
+                watch = self.talos.watch_machine(node_ip, read_deadline_seconds=self.read_deadline_seconds)
                 async with aclosing(watch):
                     async for contents in watch:
                         opened = True
@@ -116,26 +109,26 @@ class MachineWatcher:
             if opened or not failures:
                 self._end(name)
             failures = 1 if opened else failures + 1
-            await asyncio.sleep(backoff_seconds(failures, self._random.random()))
+            await asyncio.sleep(backoff_seconds(failures, self.random.random()))
 
     def _pass_on(self, name: str, contents: WatchSnapshot | None) -> None:
         if contents is None:
-            self._nodes.apply(name, NodeState.machine_changed)
+            self.nodes.apply(name, NodeState.machine_changed)
         else:
-            self._nodes.apply(name, lambda state, timing: state.watch_opened(contents, timing))
+            self.nodes.apply(name, lambda state, timing: state.watch_opened(contents, timing))
 
     def _end(self, name: str) -> None:
-        within = _POLL_AFTER_END_SECONDS * self._random.random()
-        self._nodes.apply(name, lambda state, timing: state.watch_ended(within, timing))
+        within = _POLL_AFTER_END_SECONDS * self.random.random()
+        self.nodes.apply(name, lambda state, timing: state.watch_ended(within, timing))
 
     async def _wait_turn(self) -> None:
         """Return when this watch may open: in a quiet period, at the limited rate, while slots are free."""
-        latest = loop_time() + _MAX_QUEUE_SECONDS
+        latest, interval = loop_time() + _MAX_QUEUE_SECONDS, 1.0 / self.opened_per_second
         async with self._turn:
             while True:
-                quiet_at = min(self._last_target_at + self._quiet_period, latest)
+                quiet_at = min(self._last_target_at + self.quiet_period_seconds, latest)
                 wait = max(quiet_at, self._next_open_at) - loop_time()
-                if wait <= 0 and not self._slots.is_full:
-                    self._next_open_at = loop_time() + self._open_interval
+                if wait <= 0 and not self.slots.is_full:
+                    self._next_open_at = loop_time() + interval
                     return
-                await asyncio.sleep(wait if wait > 0 else self._open_interval)
+                await asyncio.sleep(wait if wait > 0 else interval)

@@ -63,8 +63,9 @@ async def query_in_turn(
         fault = reject(found.facts)
         if fault is None:
             further = list_addresses_to_dial(found.facts, addresses[index + 1 :])
-            answers = await _query_others(talos, further, deadline_seconds)
-            return found._replace(facts=add_answers(found.facts, (*rejected, *answers)))
+            answers = await query_each(talos, further, deadline_seconds=deadline_seconds, with_system=False)
+            rejected += [facts for facts in answers.values() if isinstance(facts, MachineFacts)]
+            return found._replace(facts=add_answers(found.facts, rejected))
         faults.append(fault)
         rejected.append(found.facts)
     return QueryFailure(_merge_faults(addresses, faults), tuple(rejected))
@@ -79,13 +80,16 @@ def _must_recognize(
     return reject(found.facts) is not None
 
 
-async def _query_others(
-    talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
-) -> list[MachineFacts]:
-    """Return the facts of the machines that answer at these addresses. Errors and timeouts prove nothing."""
-    query = partial(query_address, talos, parts=(), deadline_seconds=deadline_seconds, with_system=False)
-    queries = map(query, addresses)
-    return [found.facts for found in await asyncio.gather(*queries) if isinstance(found, QueryResult)]
+async def query_each(
+    talos: TalosClient, addresses: tuple[str, ...], *, deadline_seconds: float, with_system: bool
+) -> dict[str, MachineFacts | MachineFault]:
+    """Return the facts of the machine at each of these addresses, or a fault, which proves nothing."""
+    query = partial(
+        query_address, talos, parts=(), deadline_seconds=deadline_seconds, with_system=with_system
+    )
+    answers = await asyncio.gather(*map(query, addresses))
+    facts = (found.facts if isinstance(found, QueryResult) else found for found in answers)
+    return dict(zip(addresses, facts, strict=True))
 
 
 async def query_address(

@@ -16,7 +16,7 @@ from services.metadata.core.machine_replacement import (
     judge_replacement,
     list_remaining_addresses,
 )
-from services.metadata.machines.query_machine import QueryResult, query_address
+from services.metadata.machines.query_machine import query_each
 from services.metadata.machines.talos_client import TalosClient
 
 log = logging.getLogger(__name__)
@@ -25,21 +25,22 @@ MEMBERS_TTL_SECONDS: Final = 10.0  # discovery lists a member for half an hour a
 SIGHTING_TTL_SECONDS: Final = 1800.0  # as long as discovery keeps a machine
 
 
+@dataclass(eq=False)
 class MemberCache:
     """Caches the members that discovery lists. It queries them at most once in ten seconds."""
 
-    def __init__(
-        self, talos: TalosClient, *, deadline_seconds: float, monotonic: Callable[[], float]
-    ) -> None:
-        self._talos = talos
-        self._deadline_seconds = deadline_seconds
-        self._monotonic = monotonic
+    talos: TalosClient
+    _: KW_ONLY
+    deadline_seconds: float
+    monotonic: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._queried_at = -math.inf
         self._query_task: asyncio.Task[frozenset[str] | MachineFault] | None = None
 
     async def get_names(self) -> frozenset[str] | MachineFault:
         """Return the node names of all members, or the fault of the query."""
-        now = self._monotonic()
+        now = self.monotonic()
         if self._query_task is None or now - self._queried_at >= MEMBERS_TTL_SECONDS:
             self._queried_at = now
             self._query_task = asyncio.create_task(self._query(), name="members")
@@ -53,7 +54,7 @@ class MemberCache:
 
     async def _query(self) -> frozenset[str] | MachineFault:
         try:
-            return await self._talos.list_member_names(deadline_seconds=self._deadline_seconds)
+            return await self.talos.list_member_names(deadline_seconds=self.deadline_seconds)
         except MachineUnavailable as unavailable:
             return unavailable.fault
         except Exception as error:
@@ -133,7 +134,8 @@ class ReplacementDetector:
         if isinstance(further, Inconclusive):
             return further
         names, answers = await asyncio.gather(
-            self._members.get_names(), _query_each(self.talos, further, self.deadline_seconds)
+            self._members.get_names(),
+            query_each(self.talos, further, deadline_seconds=self.deadline_seconds, with_system=True),
         )
         if isinstance(names, MachineFault):
             return Inconclusive(f"query of discovery failed: {names.message}")
@@ -150,11 +152,3 @@ class ReplacementDetector:
     async def close(self) -> None:
         """Cancel the current query of members."""
         await self._members.close()
-
-
-async def _query_each(
-    talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
-) -> dict[str, MachineFacts | MachineFault]:
-    queries = (query_address(talos, one, parts=(), deadline_seconds=deadline_seconds) for one in addresses)
-    found = zip(addresses, await asyncio.gather(*queries), strict=True)
-    return {address: seen.facts if isinstance(seen, QueryResult) else seen for address, seen in found}

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -41,6 +42,7 @@ def compute_cooldown(cooling_count: int, *, at_most: float) -> float:
     return min(at_most, COOLDOWN_SECONDS + _COOLDOWN_PER_NAME_SECONDS * cooling_count)
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkQueue:
     """A queue of names, not of versions: processing an item uses the current state of the object.
 
@@ -52,17 +54,12 @@ class WorkQueue:
     Times are monotonic, in seconds. The caller calls `end_delays` at `next_due`.
     """
 
-    def __init__(
-        self,
-        *,
-        in_flight: int,
-        max_cooldown_seconds: float,
-        is_settling: Callable[[str], bool] = lambda name: False,
-    ) -> None:
-        """`is_settling` returns whether more changes of that object are about to follow."""
-        self._limit = in_flight
-        self._max_cooldown_seconds = max_cooldown_seconds
-        self._is_settling = is_settling
+    in_flight: int  # the limit of items in process
+    max_cooldown_seconds: float
+    # whether more changes of that object are about to follow
+    is_settling: Callable[[str], bool] = lambda name: False
+
+    def __post_init__(self) -> None:
         self._queued: dict[str, bool] = {}  # in order of arrival
         self._processing: dict[str, bool] = {}
         self._dirty: dict[str, bool] = {}  # added while in process
@@ -105,7 +102,7 @@ class WorkQueue:
         """Add a changed name; `force` publishes it even if unchanged. Both flags end its cooldown."""
         if (cooldown := self._cooling.get(name)) is not None:
             cooldown.has_changed = True
-            if not (force or is_urgent) and not (cooldown.is_settling and not self._is_settling(name)):
+            if not (force or is_urgent) and not (cooldown.is_settling and not self.is_settling(name)):
                 return
             del self._cooling[name]
         if (delay := self._delayed.pop(name, None)) is not None:
@@ -118,7 +115,7 @@ class WorkQueue:
         publish: the labeler sets addresses before it removes the taint, the signer answers an approval.
         """
         is_waiting = name in self._queued or name in self._processing or name in self._cooling
-        if is_waiting or not self._is_settling(name):
+        if is_waiting or not self.is_settling(name):
             self.add(name)
         else:
             self.add_delayed(name, now + self._compute_cooldown())
@@ -130,7 +127,7 @@ class WorkQueue:
 
     def get(self) -> WorkItem | None:
         """Return the next item; None if none waits or the limit of items in process is reached."""
-        if not self._queued or len(self._processing) >= self._limit:
+        if not self._queued or len(self._processing) >= self.in_flight:
             return None
         name = next(iter(self._queued))
         force = self._queued.pop(name)
@@ -179,7 +176,7 @@ class WorkQueue:
         end = cooldown.published_at + self._compute_cooldown()
         if end > now and not cooldown.is_settling:
             self._schedule(name, cooldown, end)
-        elif cooldown.has_changed and not cooldown.is_settling and self._is_settling(name):
+        elif cooldown.has_changed and not cooldown.is_settling and self.is_settling(name):
             # The labeler is about to initialize the Node, or the signer to issue the certificate. One message
             # reports both changes.
             cooldown.is_settling = True
@@ -190,7 +187,7 @@ class WorkQueue:
                 self.add(name)
 
     def _compute_cooldown(self) -> float:
-        return compute_cooldown(len(self._cooling), at_most=self._max_cooldown_seconds)
+        return compute_cooldown(len(self._cooling), at_most=self.max_cooldown_seconds)
 
     def _delay(self, name: str, due: float, *, force: bool) -> None:
         self._delayed[name] = delay = _Delay(due, force)

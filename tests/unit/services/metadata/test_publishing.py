@@ -24,7 +24,6 @@ from libs.common.observability import metrics
 from libs.common.settings.read_settings import SettingsError, read_settings
 from libs.talos.machine_reading import MachineConfigNetworks
 from services.ipam.settings import IpamSettings
-from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import (
     build_observed,
     has_same_networks,
@@ -62,7 +61,7 @@ FIRST, SECOND, THIRD = ({"traceparent": f"00-{n}-1-01"} for n in "123")
 def a_publisher() -> EnrichmentPublisher[events.EnrichedNode]:
     """A publisher two seconds after NOW, that publishes nothing."""
     parts: Any = SimpleNamespace(now=lambda: NOW + timedelta(seconds=2))
-    return EnrichmentPublisher(NODES, "web-1", parts, bus=parts, clock=Clock(parts, PollIntervals()))
+    return EnrichmentPublisher(NODES, "web-1", parts, parts, parts)
 
 
 @pytest.mark.parametrize(
