@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from libs.common.contract.services import SERVICES
-from libs.testbed.cache import CommandFailed, get_cache_dir, get_or_make
+from libs.testbed.cache import get_cache_dir
 from libs.testbed.compose.credentials import write_credentials
 from libs.testbed.compose.nodes import list_missing
 from libs.testbed.control_plane.build import (
@@ -91,26 +91,6 @@ async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
     assert kept(cache) == set()
 
 
-# ---- containers
-
-
-def test_an_incomplete_file_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def break_off(path: Path) -> None:
-        path.mkdir()
-        (path / "half").touch()
-        raise CommandFailed("the network is gone")
-
-    def make(path: Path) -> None:
-        path.mkdir()
-        (path / "whole").touch()
-
-    with pytest.raises(CommandFailed):
-        get_or_make("wheels", "wheels", break_off)
-    assert [each.name for each in get_or_make("wheels", "wheels", make).iterdir()] == ["whole"]
-
-
 # ---- compose
 
 
@@ -123,49 +103,39 @@ def node_of(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "web-1"}, "spec": usable | spec}
 
 
-def test_a_node_without_taint_with_cidrs_and_certificate_is_usable():
-    other = {"key": "example.com/other", "effect": "NoSchedule"}
-    for node in (node_of(), node_of(taints=[other])):
-        assert list_missing([node], [ISSUED], {"csr-1": "web-1"}) == []
+BARE = {"metadata": {"name": "web-1"}, "spec": {"taints": [UNINITIALIZED]}}
+OTHER_TAINT = {"key": "example.com/other", "effect": "NoSchedule"}
 
 
-def test_the_missing_parts_of_a_node_are_listed():
-    pending = {"metadata": {"name": "csr-1"}, "status": {}}
-    bare = {"metadata": {"name": "web-1"}, "spec": {"taints": [UNINITIALIZED]}}
-    assert list_missing([bare], [pending], {"csr-1": "web-1"}) == [
-        "web-1 lacks initialization, providerID, podCIDRs, certificate"
-    ]
-    assert list_missing([], [ISSUED], {"csr-1": "web-1"}) == ["web-1 lacks Node"]
+@pytest.mark.parametrize(
+    ("nodes", "requests", "missing"),
+    [
+        ([node_of(taints=[OTHER_TAINT])], [ISSUED], ""),
+        ([BARE], [{"metadata": {"name": "csr-1"}}], "initialization, providerID, podCIDRs, certificate"),
+        ([], [ISSUED], "Node"),
+        ([node_of()], [ISSUED | {"metadata": {"name": "csr-2"}}], "certificate"),
+    ],
+    ids=["usable", "nothing", "no Node", "certificate of another node"],
+)
+def test_the_missing_parts_of_a_node_are_listed(nodes: list[Any], requests: list[Any], missing: str):
+    lacks = [f"web-1 lacks {missing}"] if missing else []
+    assert list_missing(nodes, requests, {"csr-1": "web-1"}) == lacks
 
 
-def test_the_certificate_of_another_node_does_not_count():
-    of_another = {"metadata": {"name": "csr-2"}, "status": {"certificate": "AAAA"}}
-    assert list_missing([node_of()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
-
-
-def made(folder: Path) -> Path:
+def test_each_service_gets_its_own_identity_and_no_other_and_only_the_owner_can_read_it(tmp_path: Path):
     for name in ("control-plane", "nodes", "talos", *NAMES):
-        (folder / name).mkdir()
+        (tmp_path / name).mkdir()
     for name in NAMES:
-        (folder / "keys" / f"compose-nats-{name}").mkdir(parents=True)
-        (folder / "keys" / f"compose-nats-{name}" / "seed.nk").write_text(f"seed of {name}")
-    (folder / "keys" / "ca.crt").write_text("who vouches for NATS")
-    write_credentials(folder, NAMES)
-    return folder
-
-
-def test_each_service_gets_its_own_identity_and_no_other(tmp_path: Path):
-    folder = made(tmp_path)
+        (tmp_path / "keys" / f"compose-nats-{name}").mkdir(parents=True)
+        (tmp_path / "keys" / f"compose-nats-{name}" / "seed.nk").write_text(f"seed of {name}")
+    (tmp_path / "keys" / "ca.crt").write_text("who vouches for NATS")
+    write_credentials(tmp_path, NAMES)
     for name in NAMES:
-        has = {path.name for path in (folder / name).iterdir()}
+        has = {path.name for path in (tmp_path / name).iterdir()}
         assert has == {"seed.nk", "ca.crt", "talosconfig" if name == "metadata" else "kubeconfig"}
-        assert (folder / name / "seed.nk").read_text() == f"seed of {name}"
+        assert (tmp_path / name / "seed.nk").read_text() == f"seed of {name}"
         if name != "metadata":
-            config = yaml.safe_load((folder / name / "kubeconfig").read_text())
+            config = yaml.safe_load((tmp_path / name / "kubeconfig").read_text())
             assert config["users"][0]["name"] == f"talos-ccm-{name}"
-
-
-def test_only_the_owner_can_read_credentials(tmp_path: Path):
-    folder = made(tmp_path)
-    written = [path for name in ("nodes", *NAMES) for path in (folder / name).iterdir()]
+    written = [path for name in ("nodes", *NAMES) for path in (tmp_path / name).iterdir()]
     assert {path.stat().st_mode & 0o077 for path in written} == {0}

@@ -1,7 +1,6 @@
 """Processes and directories of a run end with who started them, and no port is given twice."""
 
 import asyncio
-import fcntl
 import json
 import os
 import random
@@ -106,7 +105,7 @@ async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path):
     await wait_until(lambda: read_state(pid) in ("", "Z"), "dead with its parent")
 
 
-def test_no_port_of_a_process_is_handed_out_by_another_one():
+def test_no_port_is_handed_out_twice_even_before_its_server_listens_or_by_another_process():
     program = (
         "import random; from libs.testbed.ports import allocate_port; random.seed(5); print(allocate_port())"
     )
@@ -114,21 +113,12 @@ def test_no_port_of_a_process_is_handed_out_by_another_one():
     try:
         random.seed(5)
         ours = allocate_port()
+        random.seed(5)
+        assert allocate_port() != ours
     finally:
         random.setstate(state)
     theirs = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert int(theirs.stdout) != ours
-
-
-def test_no_port_is_handed_out_twice_even_before_its_server_listens():
-    state = random.getstate()
-    try:
-        random.seed(4)
-        first = allocate_port()
-        random.seed(4)
-        assert allocate_port() != first
-    finally:
-        random.setstate(state)
 
 
 def list_reservations() -> set[str]:
@@ -181,30 +171,21 @@ def test_a_run_removes_its_directory_and_those_of_killed_runs_of_its_purpose(par
     assert names(parent) == {"talos-ccm-bench-killed"}
 
 
-def test_a_run_beside_another_leaves_its_directory_alone(parent: Path):
-    with open_run_directory("demo", None) as first:
-        (first / "ca.key").touch()
-        os.utime(first, (LONG_AGO, LONG_AGO))
-        with open_run_directory("demo", None) as second:
-            assert names(parent) == {first.name, second.name}
-        assert (first / "ca.key").exists()
-
-
-def test_a_run_that_has_just_created_its_directory_keeps_it(parent: Path):
-    fresh, old = parent / "talos-ccm-demo-fresh", parent / "talos-ccm-demo-old"
-    for directory in (fresh, old):
-        directory.mkdir()
-    os.utime(old, (LONG_AGO, LONG_AGO))
-    with open_run_directory("demo", None) as directory:
-        assert names(parent) == {fresh.name, directory.name}
-
-
-def test_links_and_files_with_such_a_name_stay(parent: Path):
+def test_what_is_not_abandoned_stays(parent: Path):
+    """A run beside this one, one that has just created its directory, and links and files of such a name."""
     outside = abandon(parent, "somewhere-else")
     (parent / "talos-ccm-demo-link").symlink_to(outside)
     (parent / "talos-ccm-demo-file").touch()
-    with open_run_directory("demo", None):
-        assert names(parent) >= {"talos-ccm-demo-link", "talos-ccm-demo-file"}
+    (parent / "talos-ccm-demo-fresh").mkdir()
+    (parent / "talos-ccm-demo-old").mkdir()
+    os.utime(parent / "talos-ccm-demo-old", (LONG_AGO, LONG_AGO))
+    with open_run_directory("demo", None) as first:
+        (first / "ca.key").touch()
+        os.utime(first, (LONG_AGO, LONG_AGO))
+        others = {"somewhere-else", *(f"talos-ccm-demo-{kind}" for kind in ("link", "file", "fresh"))}
+        with open_run_directory("demo", None) as second:
+            assert names(parent) == {first.name, second.name, *others}
+        assert (first / "ca.key").exists()
     assert (outside / "pki" / "ca.key").exists()
 
 
@@ -223,14 +204,3 @@ def test_a_kept_directory_stays_and_is_no_temporary_one(parent: Path):
     with open_run_directory("demo", parent / "kept") as directory:
         (directory / "a.log").touch()
     assert names(parent) == {"kept"}
-
-
-def test_a_directory_that_another_process_has_locked_stays(parent: Path):
-    taken = abandon(parent, "talos-ccm-demo-taken")
-    descriptor = os.open(taken, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with open_run_directory("demo", None):
-            assert (taken / "talosconfig").exists()
-    finally:
-        os.close(descriptor)
