@@ -1,8 +1,9 @@
-"""The arithmetic of the bench: percentiles, pairs of runs, event loop lag and promises."""
+"""The arithmetic of the bench: percentiles, pairs of runs, event loop lag, promises and growth."""
 
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from tests.bench.changes import (
 from tests.bench.costs import CostReading, compute_controller_figures
 from tests.bench.figures import (
     BenchRun,
+    Figures,
     FigureSummary,
     compute_percentile,
     compute_ratios,
@@ -38,6 +40,13 @@ from tests.bench.joins import (
 from tests.bench.metrics import read_message_counts
 from tests.bench.options import BenchOptions, Mode
 from tests.bench.run_bench import plan_runs
+from tests.bench.soak_figures import (
+    WARM_UP_HOURS,
+    HourSample,
+    ProcessSample,
+    compute_soak_figures,
+    find_soak_problems,
+)
 
 PAGE = """\
 # TYPE talosccm_event_loop_lag_seconds histogram
@@ -71,32 +80,49 @@ def test_only_the_lag_during_the_measurement_counts():
     assert math.isnan(metrics.compute_percentile_bound(metrics.subtract_histogram(before, before), 99))
 
 
-def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
-    kept = compute_rule_figures([1.0, 14.0])
-    assert find_rule_problems(kept, writes=4, changed=2, settled=True) == []
-    assert find_rule_problems(kept, writes=5, changed=2, settled=True) == ["5 writes for 2 changes of nodes"]
-    assert "not idle" in find_rule_problems(kept, writes=2, changed=2, settled=False)[0]
-    late, missing = compute_rule_figures([15.1]), compute_rule_figures([None, 1.0])
-    assert "after more than 15 s" in find_rule_problems(late, writes=1, changed=1, settled=True)[0]
-    assert "1 nodes did not have" in find_rule_problems(missing, writes=1, changed=2, settled=True)[0]
+KEPT_RULE, LATE_RULE = compute_rule_figures([1.0, 14.0]), compute_rule_figures([15.1])
 
 
-def test_promises_about_certificates_that_do_not_hold_are_problems():
-    kept = {"never issued": 0.0, "issued / approve everything": 1.9}
-    patches = Counter({"patch certificatesigningrequests/approval": 2000, "update leases": 9})
-    assert find_certificate_problems(kept, patches, count=2000, settled=True) == []
-    slow = kept | {"issued / approve everything": 2.1}
-    assert "2 times as long" in find_certificate_problems(slow, patches, count=2000, settled=True)[0]
-    assert find_certificate_problems(slow, patches, count=1999, settled=True)[1:] == [
-        "2000 API requests for 1999 certificates"
-    ]
-    more = patches + Counter({"get nodes": 1, "watch nodes": 5})
-    assert find_certificate_problems(kept, more, count=2000, settled=True) == [
-        "2001 API requests for 2000 certificates"
-    ]
-    missing = kept | {"never issued": 3.0}
-    assert "3 certificates" in find_certificate_problems(missing, patches, count=2000, settled=True)[0]
-    assert "not idle" in find_certificate_problems(kept, patches, count=2000, settled=False)[0]
+@pytest.mark.parametrize(
+    ("figures", "writes", "settled", "problem"),
+    [
+        (KEPT_RULE, 4, True, ""),
+        (KEPT_RULE, 5, True, "5 writes for 2 changes of nodes"),
+        (KEPT_RULE, 2, False, "not idle"),
+        (LATE_RULE, 1, True, "after more than 15 s"),
+        (compute_rule_figures([None, 1.0]), 1, True, "1 nodes did not have"),
+    ],
+)
+def test_promises_about_a_changed_rule_that_do_not_hold_are_problems(
+    figures: Figures, writes: int, settled: bool, problem: str
+):
+    found = find_rule_problems(figures, writes=writes, changed=2, settled=settled)
+    assert problem in found[0] if problem else not found
+
+
+ISSUED: Figures = {"never issued": 0.0, "issued / approve everything": 1.9}
+SLOW = ISSUED | {"issued / approve everything": 2.1}
+PATCHES = Counter({"patch certificatesigningrequests/approval": 2000, "update leases": 9})
+READS = Counter({"get nodes": 1, "watch nodes": 5})
+
+
+@pytest.mark.parametrize(
+    ("figures", "requests", "count", "settled", "problems"),
+    [
+        (ISSUED, PATCHES, 2000, True, []),
+        (SLOW, PATCHES, 2000, True, ["2 times as long"]),
+        (SLOW, PATCHES, 1999, True, ["2 times as long", "2000 API requests for 1999 certificates"]),
+        (ISSUED, PATCHES + READS, 2000, True, ["2001 API requests for 2000 certificates"]),
+        (ISSUED | {"never issued": 3.0}, PATCHES, 2000, True, ["3 certificates"]),
+        (ISSUED, PATCHES, 2000, False, ["not idle"]),
+    ],
+)
+def test_promises_about_certificates_that_do_not_hold_are_problems(
+    figures: Figures, requests: Counter[str], count: int, settled: bool, problems: list[str]
+):
+    found = find_certificate_problems(figures, requests, count=count, settled=settled)
+    assert len(found) == len(problems)
+    assert all(problem in each for problem, each in zip(problems, found, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +222,73 @@ def test_counts_of_all_processes_are_added_and_heartbeats_of_the_leader_are_left
     found = read_message_counts([MESSAGES_PAGE, MESSAGES_PAGE], [log])
     assert found.published == {"flow.observed.node": 60, "decided.labeler.node": 20}
     assert (found.plans, found.log_lines) == (24, 2)
+
+
+# ---- a soak
+
+
+HOURS = 24
+
+
+def sample(
+    *,
+    rss: float = 100e6,
+    files: int = 40,
+    tasks: int = 200,
+    threads: int = 3,
+    consumers: int = 7,
+) -> HourSample:
+    process = ProcessSample(rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
+    return HourSample(processes={"all-in-one": process}, kept={"NATS consumers": consumers})
+
+
+def day(of_hour: Callable[[int], HourSample]) -> list[HourSample]:
+    return [of_hour(hour) for hour in range(HOURS)]
+
+
+@pytest.mark.parametrize(
+    ("of_hour", "problem"),
+    [
+        (lambda hour: sample(rss=100e6 + hour % 3 * 1e6, files=40 + hour % 2), ""),
+        (lambda hour: sample(rss=1e6 * (100 + 10 * min(hour, WARM_UP_HOURS))), ""),
+        (
+            lambda hour: sample(rss=100e6 + hour * 0.5e6),
+            "the memory of all-in-one grows by 12.0 MB per simulated day",
+        ),
+        (lambda hour: sample(files=40 + hour), "files of all-in-one grow by 24 per simulated day, to 63"),
+        (lambda hour: sample(tasks=200 + hour), "tasks of all-in-one grow by 24 per simulated day, to 223"),
+        (lambda hour: sample(threads=3 + hour), "threads of all-in-one grow by 24 per simulated day, to 26"),
+        (lambda hour: sample(consumers=7 + hour), "NATS consumers grow by 24 per simulated day, to 30"),
+    ],
+    ids=["only varies", "only grows in the first hours", "memory", "files", "tasks", "threads", "consumers"],
+)
+def test_what_grows_is_reported(of_hour: Callable[[int], HourSample], problem: str):
+    assert find_soak_problems(day(of_hour)) == ([problem] if problem else [])
+
+
+def test_a_soak_that_is_too_short_proves_nothing():
+    assert find_soak_problems([sample()] * (WARM_UP_HOURS + 1)) == [
+        "a soak needs more than 5 hours to show growth"
+    ]
+
+
+def lagging(late: Callable[[int], float]) -> list[HourSample]:
+    """Samples of a process with 100 measurements an hour; `late` of all so far took 0.1 to 0.25 s."""
+
+    def histogram(hour: int) -> metrics.Histogram:
+        count = 100.0 * (hour + 1)
+        return {0.1: count - late(hour), 0.25: count, math.inf: count}
+
+    return day(lambda hour: msgspec.structs.replace(sample(), loop_lag={"all-in-one": histogram(hour)}))
+
+
+def test_the_lag_of_the_event_loop_counts_after_the_first_hours():
+    only_at_first = lagging(lambda hour: 50)
+    assert compute_soak_figures(only_at_first)["loop lag: all-in-one p99 at most ms"] == 100
+    assert find_soak_problems(only_at_first) == []
+    in_each_hour = lagging(lambda hour: 2 * hour)
+    assert compute_soak_figures(in_each_hour)["loop lag: all-in-one p99 at most ms"] == 250
+    assert find_soak_problems(in_each_hour) == ["the event loop of all-in-one lags by up to 250 ms (p99)"]
 
 
 # ---- runs
