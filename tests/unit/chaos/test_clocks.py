@@ -4,12 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from libs.common.bus.nats.nats_access import generate_seed, public_key_of
+from libs.testbed.pki import CertificateAuthority
 from libs.testbed.service_start import PROCESS_NAME, ROOT
 from libs.testbed.talos_pki import TalosPki
 from tests.chaos.clocks import CLOCK_MODULE, build_clock_environment, set_clock_offset
@@ -83,36 +83,32 @@ def test_one_module_of_the_services_reads_the_wall_clock():
 # ---- credentials
 
 
-@pytest.fixture
-def pki(tmp_path: Path) -> TalosPki:
-    return TalosPki(tmp_path, ["localhost"])
+PAIR = CertificateAuthority.make().issue_client(common_name="csr")
+SEED = generate_seed()
+CLAIMS, SIGNATURE = b"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYWJlbGVyIn0.", b"c2lnbmF0dXJl-b2YgdGhlX3Rva2Vu"
 
 
-def test_the_key_of_a_talosconfig_is_found_as_written_and_decoded(pki: TalosPki):
-    text = pki.talosconfig(["127.0.0.1:1"]).encode()
+@pytest.mark.parametrize(
+    ("file", "secret", "public"),
+    [
+        (PAIR.key, PAIR.key, PAIR.certificate),
+        (SEED, SEED.strip(), public_key_of(SEED).encode()),
+        (CLAIMS + SIGNATURE, CLAIMS + SIGNATURE, CLAIMS),
+    ],
+    ids=["key", "seed of a NATS key", "token"],
+)
+def test_a_credential_is_found_in_a_log_and_its_public_part_is_no_secret(
+    file: bytes, secret: bytes, public: bytes
+):
+    assert find_leaks([("key", file)], {"csr.log": b"x=" + secret}) == [("csr.log", "key")]
+    assert not find_leaks([("key", file)], {"csr.log": public})
+
+
+def test_the_key_of_a_talosconfig_is_found_as_written_and_decoded(tmp_path: Path):
+    text = TalosPki(tmp_path, ["localhost"]).talosconfig(["127.0.0.1:1"]).encode()
     found = list(list_secret_texts(text))
     assert len(found) >= 2
     for secret in found:
         assert find_leaks(
             [("talosconfig", text)], {"metadata.log": b"key=" + secret, "csr.log": b"fine"}
         ) == [("metadata.log", "talosconfig")]
-
-
-def test_a_certificate_is_no_secret(pki: TalosPki):
-    pair = pki.client(["os:reader"], lifetime=timedelta(hours=1))
-    assert not find_leaks([("key", pair.key)], {"log": pair.certificate + pki.authority.pem})
-    assert find_leaks([("key", pair.key)], {"log": b"x" + pair.key}) == [("log", "key")]
-    assert not list(list_secret_texts(pair.certificate))
-
-
-def test_a_seed_of_a_nats_key_is_found_and_its_public_key_is_no_secret():
-    seed = generate_seed()
-    assert find_leaks([("seed.nk", seed)], {"csr.log": b"seed=" + seed.strip()}) == [("csr.log", "seed.nk")]
-    assert not find_leaks([("seed.nk", seed)], {"csr.log": public_key_of(seed).encode()})
-
-
-def test_a_token_is_found_by_its_signature_and_its_claims_are_no_secret():
-    claims, signature = b"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYWJlbGVyIn0.", b"c2lnbmF0dXJl-b2YgdGhlX3Rva2Vu"
-    token = [("token", claims + signature)]
-    assert find_leaks(token, {"log": b"Bearer " + claims + signature}) == [("log", "token")]
-    assert not find_leaks(token, {"log": claims})
