@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from libs.common.contract.services import SERVICES
-from libs.testbed.cache import get_cache_dir
+from libs.testbed.cache import CommandFailed, get_cache_dir, get_or_make
 from libs.testbed.compose.credentials import write_credentials
 from libs.testbed.compose.nodes import list_missing
 from libs.testbed.control_plane.build import (
@@ -89,6 +90,21 @@ async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
         await build_program(program)
     assert "undefined: undefinedWord" in capfd.readouterr().err
     assert kept(cache) == set()
+
+
+def test_an_incomplete_folder_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def make(path: Path, fails: bool) -> None:
+        path.mkdir()
+        (path / str(fails)).touch()
+        if fails:
+            raise CommandFailed("the network is gone")
+
+    with pytest.raises(CommandFailed):
+        get_or_make("wheels", "wheels", partial(make, fails=True))
+    again = get_or_make("wheels", "wheels", partial(make, fails=False))
+    assert [each.name for each in again.iterdir()] == ["False"]
 
 
 # ---- compose
