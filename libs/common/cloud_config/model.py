@@ -34,7 +34,6 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True, kw_only=True):
     """Requirements that must all be met; an empty term matches nothing."""
 
     requirements: tuple[NodeSelectorRequirement, ...] = ()
-    line: int = 0
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
