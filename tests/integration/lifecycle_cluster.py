@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from nats.js.errors import NotFoundError
 
-from libs.common.contract.events import Decided
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
-from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine
@@ -21,7 +18,6 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from tests.bus_actors import wait_until
-from tests.integration.conftest import operating
 from tests.integration.service_cluster import run_services
 
 NODES = "/api/v1/nodes"
@@ -86,10 +82,6 @@ class Cluster:
     async def fall_silent(self, name: str) -> None:
         """No machine answers at its address; discovery may still know it."""
         await self.machines.delete_machines(name)
-
-    async def come_back(self, name: str, **fields: Any) -> None:
-        """The same machine answers again."""
-        await self._run(msgspec.structs.replace(self._members[name], **fields))
 
     async def exists(self, name: str) -> bool:
         """Whether there is such a Node."""
@@ -163,38 +155,6 @@ class Cluster:
 
         await wait_until(is_told, f"Event {reason} about {name}")
         return told[name]
-
-    async def decided(self, name: str) -> Decided:
-        """What lifecycle said last of that Node; raises NotFoundError before it has said anything."""
-        async with operating(self.nats) as operator:
-            subject = f"{DECIDED}.{LIFECYCLE.service}.node.{name}"
-            message = await operator.get_last_msg("TALOSCCM", subject)
-        return msgspec.json.decode(message.data or b"", type=Decided)
-
-    async def until_decided(self, name: str, outcome: str) -> Decided:
-        """What lifecycle said, once it is that: it says so after it has written."""
-        said: list[Decided] = []
-
-        async def is_said() -> bool:
-            try:
-                said[:] = [await self.decided(name)]
-            except NotFoundError:
-                return False
-            return said[0].outcome == outcome
-
-        await wait_until(is_said, f"{name} decided as {outcome}")
-        return said[0]
-
-    async def until_stage(self, name: str, stage: str) -> None:
-        """metadata has said that the machine is at that stage of its life."""
-
-        async def is_said() -> bool:
-            async with operating(self.nats) as operator:
-                message = await operator.get_last_msg("TALOSCCM", f"{ENRICHED_NODE}.{name}")
-            event = msgspec.json.decode(message.data or b"")
-            return bool(event.get("facts", {}).get("stage") == stage)
-
-        await wait_until(is_said, f"{name} is {stage}")
 
     async def until_said(self, process: str, *words: str) -> None:
         """The process has logged a line with all these words."""

@@ -7,10 +7,8 @@ import pytest
 
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.machine_fleet import make_machine
-from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, EVIDENCE_SECONDS, USER, a_cluster
 
-SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
 LONG_ENOUGH = 2 * EVIDENCE_SECONDS  # to delete everything, were silence a proof
 SILENT = tuple(f"out-silent-{n}" for n in range(10))
 
@@ -21,32 +19,6 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
     run_dir = tmp_path_factory.mktemp("lifecycle-control-plane")
     async with ControlPlane.start(run_dir, audit_fields=True, grace_seconds=4) as running:
         yield running
-
-
-async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_silent_and_never_deleted(
-    own: ControlPlane, tmp_path: Path
-):
-    async with a_cluster(own, tmp_path) as cluster:
-        await cluster.join(make_machine("life-down", "10.240.2.1"), make_machine("life-lost", "10.240.2.2"))
-        await cluster.until_usable("life-down", "life-lost")
-        await cluster.change("life-down", stage="shutting down")
-        await cluster.until_stage("life-down", "shutting down")
-        for name in ("life-down", "life-lost"):
-            await cluster.fall_silent(name)
-            await cluster.kubelets.set_not_ready(name)
-
-        async def is_tainted() -> bool:
-            return SHUTDOWN in await cluster.taints("life-down")
-
-        async def is_clean() -> bool:
-            return not await is_tainted()
-
-        await wait_until(is_tainted, "the taint of a machine that is shut down")
-        await cluster.until_decided("life-down", "shutdown")
-        assert SHUTDOWN not in await cluster.taints("life-lost")
-        await cluster.come_back("life-down", stage="running")
-        await wait_until(is_clean, "no taint of a machine that answers")
-        assert await cluster.exists("life-lost")
 
 
 async def test_in_outages_no_node_is_deleted_and_after_them_the_one_whose_machine_was_replaced(
