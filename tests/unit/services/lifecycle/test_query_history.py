@@ -1,5 +1,6 @@
 """How polls form a history, and what restarts it."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,6 @@ from services.lifecycle.core.query_history import (
 )
 from tests.builders import NOW
 from tests.lifecycle_actors import (
-    LONG_AGO,
     NEW_UUID,
     make_answering,
     make_foreign_machine,
@@ -30,6 +30,7 @@ from tests.lifecycle_actors import (
 
 SPAN = timedelta(minutes=10)
 NODE = make_lost_node()
+OTHER = make_lost_node("web-2", uid="uid-2", system_uuid="")
 
 
 def a_look(minute: float, *, attempt: int | None = None, heard: float | None = None) -> QueryResult:
@@ -146,57 +147,39 @@ def known() -> NodeIndex:
     return known
 
 
-def test_any_contrary_word_ends_the_history(known: NodeIndex):
-    known.upsert_report(make_unreachable(NODE, attempt=3), 120.0)
-    assert history_in(known) is None
-    known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),), attempt=4), 180.0)
-    known.upsert_report(make_answering(NODE), 240.0)
-    assert history_in(known) is None
+def observe(**changes: Any) -> Callable[[NodeIndex], None]:
+    return lambda known: known.upsert_node(make_lost_node(**changes))
 
 
-def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: NodeIndex):
-    known.upsert_node(make_lost_node(labels={"team": "a"}))
+def test_a_node_that_another_client_has_written_keeps_its_history(known: NodeIndex):
+    observe(labels={"team": "a"})(known)
     assert history_in(known) is not None
-    known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
-    assert history_in(known) is None
 
 
 @pytest.mark.parametrize(
-    "written",
-    [
-        {"conditions": (make_ready_condition("False"),)},
-        {"conditions": (make_ready_condition(since=LONG_AGO + timedelta(hours=1)),)},
-        {"addresses": (NodeAddress(type="InternalIP", address="10.0.0.9"),)},
-        {"ip": "10.0.0.9"},
-        {"system_uuid": NEW_UUID},
-    ],
-    ids=["not Ready by itself", "Ready for a moment, out of our sight", "moved", "another node IP", "UUID"],
+    "happens",
+    {
+        "its machine is silent": lambda known: known.upsert_report(make_unreachable(NODE, attempt=3), 120.0),
+        "its machine answers": lambda known: known.upsert_report(make_answering(NODE), 120.0),
+        "Ready": observe(conditions=(make_ready_condition("True"),)),
+        "not Ready by itself": observe(conditions=(make_ready_condition("False"),)),
+        "Ready for a moment": observe(conditions=(make_ready_condition(since=NOW),)),
+        "moved": observe(addresses=(NodeAddress(type="InternalIP", address="10.0.0.9"),)),
+        "another node IP": observe(ip="10.0.0.9"),
+        "another UUID": observe(system_uuid=NEW_UUID),
+        "another uid": observe(uid="uid-2"),
+        "gone": lambda known: known.remove_node("web-1"),
+        "enriched gone": lambda known: known.remove_report("web-1"),
+        "another stream": NodeIndex.clear,
+        "restarted": NodeIndex.forget_histories,
+        "another machine has its name": lambda known: known.upsert_report(
+            make_answering(OTHER, node_name="web-1"), 90.0
+        ),
+    }.items(),
+    ids=lambda item: item[0],
 )
-def test_what_only_a_living_kubelet_writes_ends_the_history(known: NodeIndex, written: dict[str, Any]):
-    known.upsert_node(make_lost_node(**written))
-    assert history_in(known) is None
-
-
-@pytest.mark.parametrize("what", ["gone", "another uid", "void", "enriched gone", "restarted"])
-def test_what_is_gone_or_void_has_no_history(known: NodeIndex, what: str):
-    match what:
-        case "gone":
-            known.remove_node("web-1")
-        case "another uid":
-            known.upsert_node(make_lost_node(uid="uid-2"))
-        case "void":
-            known.clear()
-        case "enriched gone":
-            known.remove_report("web-1")
-        case _:
-            known.forget_histories()
-    assert history_in(known) is None
-
-
-def test_a_machine_that_bears_its_name_elsewhere_ends_the_history(known: NodeIndex):
-    other = make_lost_node("web-2", uid="uid-2", system_uuid="")
-    known.upsert_node(other)
-    known.upsert_report(make_answering(other, node_name="web-1"), 90.0)
+def test_a_contradiction_ends_the_history(known: NodeIndex, happens: tuple[str, Callable[[NodeIndex], None]]):
+    happens[1](known)
     assert history_in(known) is None
 
 
