@@ -282,26 +282,6 @@ async def test_three_replicas_give_no_block_twice_and_go_on_when_one_ends_in_the
     assert_disjoint(given)
 
 
-async def test_after_a_restart_what_was_claimed_is_found_again_and_nothing_is_given_twice(any_flow: IpamFlow):
-    flow = any_flow
-    flow.kube.fails_before = failing("patch")
-    async with flow.run_ipam():
-        await flow.join_nodes(*range(5))
-        await wait_until(lambda: len(flow.kube.patched) >= 5, "claimed, and not written")
-    pages = {name: page.data for name, page in flow.kube.pages.items()}
-    flow.kube.fails_before = lambda verb, name: None
-    clock = ManualClock()
-    async with flow.run_ipam(clock=clock):
-        await flow.publish_leading()
-        clock.advance(61.0)
-        await flow.publish_leading()
-        await flow.join_nodes(*range(5, 10))
-        given = await flow.wait_for_pod_cidrs(*range(10))
-    assert_disjoint(given)
-    for block in (cidr for number in range(5) for cidr in given[f"web-{number}"]):
-        assert any(f'"{block}"' in data["claims.json"] for data in pages.values()), "claimed before"
-
-
 async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_written_if_it_does_not(
     flow: IpamFlow,
 ):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.networks import Network, NetworkSet, overlaps, parse_network
+from libs.common.contract.networks import Network, overlaps, parse_network
 from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
@@ -215,16 +215,6 @@ def test_whatever_is_taken_new_claims_touch_nothing_and_not_each_other(excluded,
     for i, block in enumerate(claimed):
         assert not any(overlaps(block, other) for other in (*taken, *claimed[:i]))
         assert page_range_of(str(block)) == "10.0.0.0/12"
-
-
-@given(st.lists(blocks), st.lists(blocks), blocks)
-def test_a_block_is_hit_exactly_if_something_overlaps_it(at_first, later, block):
-    spans = NetworkSet(at_first)
-    for cidr in later:
-        spans.add(parse_network(cidr))
-    hit = spans.find_overlap(parse_network(block))
-    overlapping = [n for n in map(parse_network, (*at_first, *later)) if overlaps(n, parse_network(block))]
-    assert (hit.prefix if hit else None) == min((n.prefix for n in overlapping), default=None)
 
 
 # ---- machines that report many addresses
