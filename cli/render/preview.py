@@ -102,9 +102,6 @@ def _format_addresses(node: Node) -> list[str]:
     return [f"{each.type} {each.address}" for each in node.status.addresses]
 
 
-_MAX_ROUNDS: Final = 5
-
-
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """One Node, the effects of the rules, and the patches that would be written."""
 
@@ -166,7 +163,7 @@ def preview_node(
 
 
 def compare(nodes: Sequence[DescribedNode], old: CompiledConfig, new: CompiledConfig) -> Comparison:
-    """Apply `old` to each node until it is stable, then `new`; the difference is the effect of the change."""
+    """Apply `old` to each node, then `new`; the difference is the effect of the change."""
     judged = [_compare_node(node, old, new) for node in nodes]
     return Comparison(
         old=old.source,
@@ -185,8 +182,8 @@ def group_equal(different: Iterable[NodeDifference]) -> list[list[NodeDifference
 
 
 def _compare_node(node: DescribedNode, old: CompiledConfig, new: CompiledConfig) -> NodeDifference:
-    before = apply_until_stable(node, old)
-    after = apply_until_stable(before, new)
+    before = apply_config(node, old)
+    after = apply_config(before, new)
     known = _list_notices(before, old)
     return NodeDifference(
         name=node.name,
@@ -200,15 +197,10 @@ def _list_notices(node: DescribedNode, used: CompiledConfig) -> tuple[Notice, ..
     return plan_node(node.node, node.facts, node.verified_by, used.config).notices
 
 
-def apply_until_stable(described: DescribedNode, used: CompiledConfig) -> DescribedNode:
-    """Apply plans until the labeler has no further change under that config."""
-    for _ in range(_MAX_ROUNDS):
-        plan = plan_node(described.node, described.facts, described.verified_by, used.config)
-        after = apply_plan(described.node, plan)
-        if after == described.node:
-            break
-        described = msgspec.structs.replace(described, node=after)
-    return described
+def apply_config(described: DescribedNode, used: CompiledConfig) -> DescribedNode:
+    """Apply the labeler's plan under that config, after which it has no further change."""
+    plan = plan_node(described.node, described.facts, described.verified_by, used.config)
+    return msgspec.structs.replace(described, node=apply_plan(described.node, plan))
 
 
 def apply_plan(node: Node, plan: Plan) -> Node:

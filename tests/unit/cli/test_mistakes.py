@@ -84,16 +84,6 @@ def test_a_named_pipe_in_place_of_a_file_is_refused_at_once(arguments: str, word
     assert words in done.stderr
 
 
-def test_the_output_of_a_command_in_place_of_a_file_is_read():
-    reader, writer = os.pipe()
-    with os.fdopen(writer, "w") as file:
-        file.write('{"facts": {}}')
-    done = CliRunner().invoke(main, ["render", str(TEXTS / "rules.yaml"), "--facts", f"/dev/fd/{reader}"])
-    os.close(reader)
-    assert "facts" in done.stderr
-    assert "regular file" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -194,24 +184,21 @@ MUTATIONS = 300
 SHOWN = [load_samples()[platform] for platform in ("aws", "container", "nocloud")]
 
 
-def test_any_file_is_checked_in_whole_lines():
+def test_any_file_is_checked_in_whole_lines_and_shown_if_it_can_be_used():
+    shown = 0
     for text in (*SEEDS, *generate_mutations(MUTATIONS)):
         found = check_config(text, "f")
         told = [line.text.plain for line in format_report(found, differences=True)]
         assert all(line.startswith("f:") and line.isprintable() for line in told), text
         assert report_to_json([found], [])["files"][0]["usable"] == (not found.mistakes)
-        if not found.mistakes:
-            compile_config(text, "f")  # the labeler takes it
-
-
-def test_any_file_that_can_be_used_can_be_shown():
-    shown = 0
-    for text in (*SEEDS, *generate_mutations(MUTATIONS)):
+        used = None
         with suppress(CloudConfigError, RulesError):
             used = compile_config(text, "f")
-            for node in SHOWN:
-                seen = preview_node(node, used, now=NOW)
-                assert all(line.text.plain.isprintable() for line in format_preview(seen, used)), text
-                assert previews_to_json([seen], (), used)["nodes"][0]["name"] == node.name
-                shown += 1
+        assert used or found.mistakes, "the labeler takes a file without mistakes"
+        for node in SHOWN if used else ():
+            assert used
+            seen = preview_node(node, used, now=NOW)
+            assert all(line.text.plain.isprintable() for line in format_preview(seen, used)), text
+            assert previews_to_json([seen], (), used)["nodes"][0]["name"] == node.name
+            shown += 1
     assert shown > len(SEEDS)

@@ -13,7 +13,7 @@ from cli.cluster.described_node import DescribedNode
 from cli.render import output
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
-from cli.render.preview import apply_until_stable, compare, preview_node
+from cli.render.preview import apply_config, compare, preview_node
 from libs.common.contract.node import Node
 from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
@@ -116,7 +116,7 @@ def test_json_of_a_change_names_the_nodes_that_change_and_the_others():
 
 
 def test_what_somebody_else_has_changed_is_not_a_change_of_the_file():
-    node = apply_until_stable(load_samples()["metal"], OLD).node
+    node = apply_config(load_samples()["metal"], OLD).node
     labels = {**node.labels, "example.com/clean": "mine"}
     theirs = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
     comparison = compare([DescribedNode(node=theirs, facts=load_samples()["metal"].facts)], OLD, NEW)
