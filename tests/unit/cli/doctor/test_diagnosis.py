@@ -179,6 +179,13 @@ def test_the_console_is_asked_for_its_rights_only_if_it_is_exposed(flags: tuple[
     assert len(required) == count
 
 
+def test_a_review_names_the_subresource_apart():
+    reviews = {str(each): each for each in list_access_reviews(make_installation())}
+    assert reviews["create pods/exec in kube-system"].attributes == {
+        "namespace": "kube-system", "verb": "create", "resource": "pods", "subresource": "exec"
+    }  # fmt: skip
+
+
 def test_the_lease_is_the_one_that_the_watcher_was_told():
     here = make_installation(watcher={"args": ("--leader-elect-resource-name=mine",)})
     assert {q.name for q in list_access_reviews(here) if q.resource == "leases" and q.name} == {"mine"}
