@@ -52,16 +52,9 @@ def context_field(name: str) -> object | None:
 
 
 def notes() -> AbstractContextManager[dict[str, object]]:
-    """Return a context that collects the fields of `note` for one log line at its end."""
+    """Return a context that collects the fields of `annotate` for one log line at its end."""
     collected: dict[str, object] = {}
     return cast("AbstractContextManager[dict[str, object]]", _Inside(_notes, collected))
-
-
-def note(**fields: object) -> None:
-    """Add fields to the log line of the surrounding `notes`, if any."""
-    collected = _notes.get()
-    if collected is not None:  # logging rejects names that a LogRecord has
-        collected.update({key + "_" * (key in _OWN_KEYS): value for key, value in fields.items()})
 
 
 def setup_logging(*, log_format: LogFormat, level: int, stream: TextIO | None = None) -> None:
@@ -215,8 +208,10 @@ def exemplar() -> dict[str, str] | None:
 
 
 def annotate(**fields: Attribute) -> None:
-    """Add fields to the log line of the current event, and to the current span."""
-    note(**fields)
+    """Add fields, with other names than those of a LogRecord, to the surrounding `notes` and current span."""
+    collected = _notes.get()
+    if collected is not None:
+        collected.update(fields)
     if _tracing is not None:
         _tracing.annotate(fields)
 

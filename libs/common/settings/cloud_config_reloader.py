@@ -39,8 +39,6 @@ def read_config_file(path: Path) -> bytes | UnreadableFile:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return UnreadableFile(error.strerror or str(error))
-    except ValueError as error:  # a NUL character in the name
-        return UnreadableFile(str(error))
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):

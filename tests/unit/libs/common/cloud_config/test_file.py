@@ -139,9 +139,6 @@ def test_what_is_no_file_neither_blocks_nor_leaks(tmp_path: Path):
         (loop, "Too many levels of symbolic links"),
     ):
         assert read_config_file(path) == UnreadableFile(reason)
-    unusable = read_config_file(tmp_path / "nul\0")
-    assert isinstance(unusable, UnreadableFile)
-    assert "embedded null" in unusable.reason  # Python's words, which differ from version to version
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
