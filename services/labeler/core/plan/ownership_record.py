@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
-from libs.common.contract.node_patch import NodeChanges
+from libs.common.contract.node_patch import NodeChanges, build_node_patch
 from libs.common.contract.protected_annotation import compute_digest, has_digest
 from libs.common.json_errors import JSON_ERRORS
 
@@ -23,9 +23,6 @@ FieldKind = Literal["labels", "annotations", "taints"]
 RecordState = Literal["absent", "read", "unreadable", "newer"]
 
 RECORD_VERSION: Final = 1
-_MAX_RECORD_LENGTH: Final = (
-    131_072  # characters; 10,000 keys would not fit into a Node's 256 KiB of annotations
-)
 _HASH: Final = "sha256:"
 _MAX_PLAIN_LENGTH: Final = 63  # so the record contains every label and taint value in plain text
 
@@ -124,10 +121,6 @@ def add_ownership_record(
 
 
 def _decode_record(text: str) -> OwnershipRecord:
-    if len(text) > _MAX_RECORD_LENGTH:
-        return OwnershipRecord(
-            "unreadable", problem=f"it has {len(text)} characters, more than {_MAX_RECORD_LENGTH}"
-        )
     try:
         owned = decode_managed_fields(text)
     except JSON_ERRORS as error:
@@ -177,14 +170,4 @@ def _must_write(node: Node, record: OwnershipRecord, fields: ManagedFields, chan
     if record.problem:
         return True  # replace an annotation that is not a record and could be mistaken for one
     by_rules = fields.labels or fields.annotations or fields.taints
-    return bool(not node.is_initialized or by_rules or _has_changes(changes))
-
-
-def _has_changes(changes: NodeChanges) -> bool:
-    return bool(
-        changes.labels
-        or changes.annotations
-        or changes.provider_id
-        or changes.set_taints
-        or changes.remove_taints
-    )
+    return bool(not node.is_initialized or by_rules or build_node_patch(node, changes))

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.cloud_config.findings import truncate_line
+from libs.common.cloud_config.model import Rule
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Taint
@@ -77,27 +78,27 @@ class _RuleApplication:
             failures=self._failures,
         )
 
-    def _apply_rule(self, rule: CompiledRule) -> RuleResult:
-        fields = self._machine.fields
-        unqueried = [name for name in rule.queried_fields if name in fields.unqueried]
+    def _apply_rule(self, compiled: CompiledRule) -> RuleResult:
+        rule, fields = compiled.rule, self._machine.fields
+        unqueried = [name for name in compiled.queried_fields if name in fields.unqueried]
         if unqueried:
-            return self._retain_all(rule, f"metadata has not queried {', '.join(unqueried)} yet")
-        awaited = [name for name in rule.supplied_fields if name in self._machine.awaited_fields]
+            return self._retain_all(compiled, f"metadata has not queried {', '.join(unqueried)} yet")
+        awaited = [name for name in compiled.supplied_fields if name in self._machine.awaited_fields]
         if awaited:
             why = f"no cloud account has supplied {', '.join(awaited)}: {self._machine.why_awaited}"
-            return self._retain_all(rule, truncate_line(why, _MAX_PROBLEM))
+            return self._retain_all(compiled, truncate_line(why, _MAX_PROBLEM))
         if self._exhausted_by is not None:
-            return self._retain_all(rule, self._exhausted_by.reason)
+            return self._retain_all(compiled, self._exhausted_by.reason)
         try:
             self._budget.spend(1 + len(rule.selector))
             match = match_selector(
                 rule.selector, fields.texts, on_requirement=self._budget.spend_on_requirement
             )
-            entries = tuple(self._apply_entry(rule, entry) for entry in rule.entries if match.is_match)
+            entries = tuple(self._apply_entry(rule, entry) for entry in compiled.entries if match.is_match)
         except NodeBudgetExceeded as error:
             self._failures += 1
             why = f"{error}: neither {rule.title} nor a later rule was evaluated"
-            self._exhausted_by = self._retain_all(rule, why)
+            self._exhausted_by = self._retain_all(compiled, why)
             return self._exhausted_by
         if match.is_match and rule.public_ip_discovery is not None:
             self._discovery = rule.public_ip_discovery
@@ -107,16 +108,17 @@ class _RuleApplication:
             rule=rule.title, index=rule.index, is_matched=match.is_match, reason=reason, entries=entries
         )
 
-    def _retain_all(self, rule: CompiledRule, why: str) -> RuleResult:
+    def _retain_all(self, compiled: CompiledRule, why: str) -> RuleResult:
         """Retain all keys that the rule could have set, so that they stay unchanged."""
-        for entry in rule.entries:
+        rule = compiled.rule
+        for entry in compiled.entries:
             if not entry.rejection:
                 self._retain(entry)
         if rule.public_ip_discovery is not None:
             self._retained.add(_PUBLIC_IP_DISCOVERY)
         return RuleResult(rule=rule.title, index=rule.index, is_matched=False, is_evaluated=False, reason=why)
 
-    def _apply_entry(self, rule: CompiledRule, entry: CompiledEntry) -> EntryResult:
+    def _apply_entry(self, rule: Rule, entry: CompiledEntry) -> EntryResult:
         if entry.rejection:
             return _skip(entry, "", entry.rejection)
         actions: list[tuple[int, int]] = []

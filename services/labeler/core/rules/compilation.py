@@ -45,14 +45,10 @@ class CompiledEntry(msgspec.Struct, frozen=True, kw_only=True):
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that can be applied to machines."""
 
-    title: str
-    index: int
-    selector: tuple[NodeSelectorTerm, ...]
+    rule: Rule
     queried_fields: tuple[str, ...]  # Go's names of the fields that it needs and not every poll requests
     supplied_fields: tuple[str, ...]  # those that it needs and a cloud account may supply
     entries: tuple[CompiledEntry, ...]  # in order of application
-    public_ip_discovery: bool | None
-    sanitize: bool
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +118,10 @@ def _compile_rule(rule: Rule, parsed: dict[str, Template | str], findings: Findi
     compiled = (_compile_entry(rule, kind, entry, parsed, findings) for kind, entry in rule.entries())
     entries = tuple(entry for entry in compiled if entry is not None)
     return CompiledRule(
-        title=rule.title,
-        index=rule.index,
-        selector=rule.selector,
+        rule=rule,
         queried_fields=tuple(field.name for field in list_queried_fields(rule)),
         supplied_fields=_list_supplied_fields(rule.selector, entries),
         entries=entries,
-        public_ip_discovery=rule.public_ip_discovery,
-        sanitize=rule.sanitize,
     )
 
 
