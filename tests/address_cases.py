@@ -1,12 +1,8 @@
-"""Every case of how a Node's addresses come about: for unit tests, and for the real API server."""
-
-from collections.abc import Iterable
-from typing import Any
+"""Every case of how a Node's addresses come about."""
 
 import msgspec
 
 from libs.common.contract.machine import AddressStatus, MachineFacts
-from libs.common.contract.node import NodeAddress
 from tests.builders import make_facts
 
 
@@ -18,24 +14,20 @@ class AddressCase(msgspec.Struct, frozen=True, kw_only=True):
     platform: str = "metal"
     links: tuple[AddressStatus, ...] = ()  # beside the loopback and the node's own addresses
     prefer_ipv6: bool = False
-    hostname: str = ""
     expected: tuple[str, ...]
 
-    def facts(self, node_name: str, **metadata: Any) -> MachineFacts:
+    def facts(self) -> MachineFacts:
         """What the machine says; the node's own addresses are on eth0."""
         own = (make_link_address("eth0", ip.strip()) for ip in self.provided.split(","))
         return make_facts(
             platform=self.platform,
-            node_name=node_name,
             node_ip=self.provided.split(",", maxsplit=1)[0].strip(),
-            hostname=self.hostname,
             addresses=(
                 make_link_address("lo", "127.0.0.1", 8),
                 make_link_address("lo", "::1", 128),
                 *own,
                 *self.links,
             ),
-            **metadata,
         )
 
 
@@ -52,11 +44,6 @@ def on_link(link: str, *ips: str) -> tuple[AddressStatus, ...]:
 def make_external_address(ip: str) -> AddressStatus:
     """An address that the cloud's metadata name."""
     return AddressStatus(address=f"{ip}/{128 if ':' in ip else 32}", link="external")
-
-
-def format_addresses(addresses: Iterable[NodeAddress]) -> list[str]:
-    """As the cases write them."""
-    return [f"{address.type}={address.address}" for address in addresses]
 
 
 TEMPORARY, AUTOCONFIGURED = 1, 256
@@ -206,22 +193,6 @@ CASES = (
             make_external_address("2001:db8:2::7"),
         ),
         expected=("InternalIP=198.51.100.7", "InternalIP=2001:db8:2::7", "ExternalIP=198.51.100.8", NAME),
-    ),
-    AddressCase(
-        name="an FQDN of the platform is the InternalDNS",
-        platform="aws",
-        hostname="ip-10-0-0-5.ec2.internal",
-        expected=(V4, NAME, "InternalDNS=ip-10-0-0-5.ec2.internal"),
-    ),
-    AddressCase(name="a bare hostname is none", platform="aws", hostname="web-1", expected=(V4, NAME)),
-    AddressCase(
-        name="nor is one that begins with its only dot", platform="aws", hostname=".web", expected=(V4, NAME)
-    ),
-    AddressCase(
-        name="nor is what cannot be a name",
-        platform="nocloud",
-        hostname="my host.example\n",
-        expected=(V4, NAME),
     ),
     AddressCase(
         name="IPv4 written as IPv6 is IPv4",

@@ -241,20 +241,3 @@ async def test_a_machine_that_names_a_neighbour_does_not_get_its_provider_id(
 async def has_reason(flow: MetadataFlow, why: str) -> bool:
     decided = await flow.get_decision("web-1")
     return decided is not None and why in decided.reason
-
-
-async def test_of_two_machines_that_name_one_server_neither_gets_its_provider_id(flow: MetadataFlow):
-    server_id = flow.account.add_server("neighbour")
-    node, facts = flow.make_machine(server_id)
-    liar, lie = flow.make_machine(server_id, "192.0.2.9", node_name="web-2")
-    await flow.start()
-    async with flow.run():
-        await flow.join(liar, lie)
-        await flow.join(node, facts)
-        await flow.look(node, facts)
-        await flow.enrich(liar, lie)
-        await wait_until(
-            lambda: has_reason(flow, "the machine of Node web-2 names"), "the reason is published"
-        )
-        await flow.wait_for_decision("web-2", "blocked")
-    assert [flow.kube.node(name).spec.provider_id for name in ("web-1", "web-2")] == ["", ""]

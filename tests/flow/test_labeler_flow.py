@@ -9,7 +9,7 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
-from libs.common.kube.errors import FenceFailed, Forbidden, KubeError
+from libs.common.kube.errors import FenceFailed
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.service import LabelerService
@@ -42,19 +42,6 @@ async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(fl
     assert decided.uid == "uid-1"
     assert "providerID hcloud://7" in decided.changes
     assert metrics.TAINT_REMOVAL_DELAY._sum.get() - delays == pytest.approx(2.5)
-
-
-async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(flow.url, kube):
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_for_decision("web-1", "initialized")
-        said = await flow.get_decision_sequence("web-1")
-        for _ in range(20):
-            await flow.enrich(kube.node("web-1"), make_facts())
-        await flow.wait_until_handled()
-    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
-    assert await flow.get_decision_sequence("web-1") == said
 
 
 async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor):
@@ -209,17 +196,6 @@ async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(flow
     assert kube.node("web-1").labels == make_node().labels
 
 
-async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(flow: FlowActor):
-    initialized = make_node(taints=(), provider_id="talos://metal/10.0.0.5", resource_version="120")
-    kube = InMemoryNodes(initialized)
-    async with run_labeler(flow.url, kube):
-        place = await flow.publish_node(make_node())
-        await flow.publish_node(initialized)
-        await flow.enrich(make_node(), make_facts(), observed=place)
-        await flow.wait_for_decision("web-1", "updated")
-    assert "events" not in kube.list_writes()  # another controller has initialized it
-
-
 async def test_an_older_word_that_is_still_in_flight_is_not_followed(flow: FlowActor):
     kube = InMemoryNodes(make_node())
     async with run_labeler(flow.url, kube) as labeler:
@@ -319,21 +295,6 @@ async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(flow: F
             await flow.enrich(kube.node("web-1"), facts)
             await flow.wait_until_handled()
     assert kube.list_event_reasons("web-1") == ["Synced", "LabelSkipped"]
-
-
-def a_cluster_that_refuses(resource: str, error: KubeError) -> InMemoryNodes:
-    kube = InMemoryNodes(make_node())
-    kube.failing = {resource: error}
-    return kube
-
-
-async def test_an_event_that_cannot_be_written_does_not_fail_the_node(flow: FlowActor):
-    kube = a_cluster_that_refuses("events", Forbidden("events is forbidden", status=403))
-    async with run_labeler(flow.url, kube):
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_for_decision("web-1", "initialized")
-        await flow.wait_until_handled()
-    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
 async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: FlowActor):

@@ -222,20 +222,6 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
         )
 
 
-async def test_mistakes_that_kubernetes_does_not_take_are_told_as_soon_as_it_does(
-    flow: FlowActor, mounted: MountedConfigMap
-):
-    kube = InMemoryNodes()
-    kube.failing = {"events": Forbidden("no right", status=403)}
-    async with ruled(flow, kube, mounted):
-        mounted.replace_text(BAD_YAML)
-        await wait_until(lambda: kube.requests.count(("create", "events")) >= 2, "it is tried again")
-        kube.failing.clear()
-        await wait_until(
-            lambda: kube.list_event_reasons("kube-system") == ["CloudConfigRejected"], "it is reported"
-        )
-
-
 async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
     flow: FlowActor, mounted: MountedConfigMap
 ):

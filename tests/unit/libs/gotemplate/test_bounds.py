@@ -291,8 +291,3 @@ def test_upper_and_lower_keep_the_number_of_characters(text: str):
         changed = outcome(f"{{{{{function} .A}}}}", facts)
         assert isinstance(changed, str)
         assert len(changed) == len(text)
-
-
-@given(st.text())
-def test_base64_comes_back(text: str):
-    assert outcome("{{.A | b64enc | b64dec}}", record("Values", {"A": text})) == text

@@ -105,17 +105,6 @@ def test_what_a_machine_says_does_not_make_an_error_longer_than_an_event():
     assert "missing ]: `[[[" in str(caught.value)
 
 
-def test_output_is_plain_text():
-    source = "{{ .Tags.team }}+<{{ `\"'&` }}>"
-    assert render(parse(source), MACHINE) == "a&b+<\"'&>"
-
-
-def test_one_template_serves_many_machines():
-    template = parse("{{ .Hostname | upper }}{{ if .Spot }}-spot{{ end }}")
-    assert render(template, MACHINE) == "WEB-1"
-    assert render(template, record("Machine", {"Hostname": "b", "Spot": True})) == "B-spot"
-
-
 def test_values_of_every_kind_may_be_given():
     data = record("D", {"I": 3, "B": True, "S": "a", "M": {"k": "v"}, "E": {}})
     assert render(parse("{{.I}} {{.B}} {{.S}} {{.M}} {{.E}} {{.}}"), data) == (

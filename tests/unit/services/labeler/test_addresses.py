@@ -17,20 +17,15 @@ from libs.common.contract.ip_addresses import (
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.public_addresses import lacks_node_ips
 from services.labeler.core.plan.addresses import list_addresses
-from tests.address_cases import (
-    CASES,
-    AddressCase,
-    format_addresses,
-    make_external_address,
-    on_link,
-)
+from tests.address_cases import CASES, AddressCase, make_external_address, on_link
 from tests.builders import make_facts
 
 
 def addresses_of(case: AddressCase) -> list[str]:
     ips = parse_node_ips(case.provided)
     assert not isinstance(ips, InvalidNodeIP), ips
-    return format_addresses(list_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
+    found = list_addresses("web-1", ips, case.facts(), prefer_ipv6=case.prefer_ipv6)
+    return [f"{each.type}={each.address}" for each in found]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -100,6 +95,7 @@ def test_the_file_selects_external_addresses_on_every_platform(
         ("web-1.example.com", "ip-10-0-0-5.ec2.internal", ["ip-10-0-0-5.ec2.internal"]),
         ("web-1", "", []),
         ("web-1", ".web.example.com", []),
+        ("web-1", "my host.example\n", []),
         ("srv1", "srv1.lan", ["srv1.lan"]),
         # csr denies these, or holds the request
         ("web-1", "kubernetes.lab.example.com", []),

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.cluster.described_node import DescribedNode
+from cli.render.facts_file import load_samples
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
@@ -20,14 +22,13 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import build_status_patch
-from services.labeler.core.plan.keys import LIFECYCLE, REGION, ZONE
+from services.labeler.core.plan.keys import INSTANCE_TYPE, LIFECYCLE, REGION, ZONE
 from services.labeler.core.plan.node_ownership import find_foreign
 from services.labeler.core.plan.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans
 from services.labeler.core.plan.plan_node import plan_node
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.in_memory_api import apply_status_patch
 from tests.node_plans import apply_plan, exclude_record_label, to_document
-from tests.platform_cases import PLATFORMS, PlatformCase
 
 BLOCKED = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="m")
 HCLOUD: dict[str, Any] = {
@@ -47,15 +48,25 @@ def settled(node: Node, facts: MachineFacts | None = None) -> Node:
     return apply_plan(node, planned(node, facts))
 
 
-@pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
+@pytest.mark.parametrize("sample", load_samples().values(), ids=list(load_samples()))
 def test_every_platform_gives_its_built_in_labels_and_the_provider_id_of_its_native_controllers(
-    case: PlatformCase,
+    sample: DescribedNode,
 ):
-    node = make_node(labels={"mine": "kept"})
-    after = apply_plan(node, planned(node, case.facts(), cluster_name="prod"))
-    assert exclude_record_label(after.labels) == {"mine": "kept"} | case.expected_labels("prod")
+    reported, node = sample.facts.platform, sample.node
+    after = apply_plan(node, planned(node, sample.facts, cluster_name="prod"))
+    labels = {
+        "node.cloudprovider.kubernetes.io/platform": reported.platform,
+        LIFECYCLE: "spot" if reported.spot else "",
+        "node.cloudprovider.kubernetes.io/clustername": "prod",
+        **dict.fromkeys(INSTANCE_TYPE, reported.instance_type),
+        **dict.fromkeys(ZONE, reported.zone),
+        **dict.fromkeys(REGION, reported.region),
+    }
+    expected = {key: value for key, value in labels.items() if value}
+    assert exclude_record_label(after.labels) == node.labels | expected
     assert after.is_initialized
-    assert after.spec.provider_id == case.expected_provider_id
+    fallback = f"talos://{reported.platform}/{sample.facts.node_ip}"
+    assert after.spec.provider_id == (reported.provider_id or fallback)
 
 
 def test_a_joining_node_gets_addresses_labels_provider_id_and_loses_its_taint():

@@ -135,18 +135,6 @@ FOREIGN = list_cases(
 )
 
 
-@pytest.mark.parametrize(("existing", "platform", "reported"), FOREIGN)
-def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
-    existing: str, platform: str, reported: str
-):
-    facts = make_facts(platform=platform, provider_id=reported, hostname="h")
-    plan = plan_of(facts, make_node(provider_id=existing))
-    assert plan.outcome == "not-ours"
-    assert existing in plan.reason
-    assert not plan.summary
-    assert plan.changes.labels == {}
-
-
 METAL = PlatformMetadata(platform="metal")
 WRITTEN = set_ownership_record(make_node(provider_id="aws:///z/i-1"), '{"v":1}')
 DELETED = msgspec.structs.replace(
@@ -160,6 +148,14 @@ DELETED = msgspec.structs.replace(
         *(
             (make_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported), None)
             for existing, platform, reported in OURS
+        ),
+        *(
+            (
+                make_node(provider_id=existing),
+                PlatformMetadata(platform=platform, provider_id=reported, hostname="h"),
+                existing,
+            )
+            for existing, platform, reported in FOREIGN
         ),
         # while nothing is known of the machine, a Node that looks foreign is not written
         (make_node(provider_id="aws:///z/i-1"), None, "aws:///z/i-1"),

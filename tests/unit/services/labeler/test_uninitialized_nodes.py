@@ -159,15 +159,6 @@ def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason)
     assert (plan.blocker.reason if plan and plan.blocker else None) == reason
 
 
-def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
-    plan = plan_late(
-        make_node(), make_node_enriched(make_node(), make_facts()), failed_write="403 Forbidden: no"
-    )
-    assert plan is not None
-    assert plan.blocker is not None
-    assert (plan.blocker.reason, "403 Forbidden: no" in plan.reason) == ("NodeWriteFailed", True)
-
-
 READY = NodeCondition(type="Ready", status="True")
 REPORTS: Mapping[str, Callable[[], NodeEnriched | NodeUnreachable | None]] = {
     "fault": make_unreachable,
@@ -273,15 +264,6 @@ def test_trouble_of_more_than_ten_and_more_than_half_is_an_outage(blocked, waiti
     assert (found is not None) is is_one
     if found:
         assert (found.reason, found.first_node) == ("A", "node-00")
-
-
-@given(st.dictionaries(st.text("ab", max_size=5), st.sampled_from("XYZ"), max_size=60), st.integers(0, 20))
-def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: int):
-    found = find_shared_blocker(reasons, len(reasons) + more)
-    if found:
-        assert reasons[found.first_node] == found.reason
-        assert found.blocked_count == sum(reason == found.reason for reason in reasons.values())
-        assert str(found).startswith(found.reason)
 
 
 # ---- the freshest view

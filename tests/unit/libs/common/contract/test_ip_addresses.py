@@ -31,7 +31,6 @@ from services.labeler.core.plan.node_ownership import FOREIGN_SCHEMES
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.plan.plan_node import plan_node
 from services.metadata.core.dial_targets import order_dial_targets
-from tests import platform_cases
 from tests.builders import make_facts, make_node
 from tools.platform_samples import PAGE, SAMPLES, render_platforms_page, render_samples
 
@@ -153,22 +152,16 @@ def pattern_of(form: str) -> str:
     return re.sub(r"\\\{[\w\\-]+\\\}", "[^{}]+", re.escape(form))
 
 
-def test_the_samples_the_testbed_and_the_cases_have_every_platform_of_the_table():
+def test_the_samples_have_every_platform_of_the_table():
     assert set(load_samples()) == set(PLATFORMS)
-    assert {case.platform for case in platform_cases.PLATFORMS} == set(PLATFORMS)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_samples_machines_and_cases_report_a_provider_id_of_the_table_s_form(platform: str):
+def test_samples_and_machines_report_a_provider_id_of_the_table_s_form(platform: str):
     form = PLATFORMS[platform].provider_id
-    (case,) = (each for each in platform_cases.PLATFORMS if each.platform == platform)
     machine = make_machine(platform=platform).platform
     assert machine is not None
-    for reported in (
-        load_samples()[platform].facts.platform.provider_id,
-        machine.provider_id,
-        case.metadata.provider_id,
-    ):
+    for reported in (load_samples()[platform].facts.platform.provider_id, machine.provider_id):
         if form == CONFIGURED_PROVIDER_ID:
             assert "://" in reported
         else:
