@@ -8,11 +8,10 @@ import pytest
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.kube.errors import FenceFailed
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
-from services.labeler.service import LabelerService
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.clocks import ManualClock
@@ -42,21 +41,6 @@ async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(fl
     assert decided.uid == "uid-1"
     assert "providerID hcloud://7" in decided.changes
     assert metrics.TAINT_REMOVAL_DELAY._sum.get() - delays == pytest.approx(2.5)
-
-
-async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(flow.url, kube):
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_for_decision("web-1", "initialized")
-        said = await flow.get_decision_sequence("web-1")
-        reported = make_node(
-            resource_version="101", labels={"kubernetes.io/hostname": "web-1", "a": "kubelet's"}
-        )
-        await flow.enrich(reported, make_facts())  # what the kubelet wrote just before us
-        await flow.wait_until_handled()
-    assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
-    assert await flow.get_decision_sequence("web-1") == said
 
 
 async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_it(flow: FlowActor):
@@ -196,25 +180,6 @@ async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(flow
     assert kube.node("web-1").labels == make_node().labels
 
 
-async def test_an_older_word_that_is_still_in_flight_is_not_followed(flow: FlowActor):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(flow.url, kube) as labeler:
-        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
-        older = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
-        assert older is not None
-        await flow.wait_for_decision("web-1", "initialized")
-        await flow.enrich(
-            kube.node("web-1"), make_facts(platform="aws", provider_id="aws:///z/1", zone="new")
-        )
-        await flow.wait_for_decision("web-1", "updated")
-        place = await flow.publish_node(kube.node("web-1"))
-        await wait_until(lambda: _heard(labeler, place), "the update is received")
-        # another replica's view of it would have been as old
-        await labeler._on_node_enriched.reconcile(older)
-    assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
-    assert len(kube.list_writes()) == 4
-
-
 async def test_no_message_is_dropped_for_a_newer_one_that_nats_may_have_lost(
     flow: FlowActor, monkeypatch: pytest.MonkeyPatch
 ):
@@ -311,11 +276,6 @@ async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: Flo
         await flow.enrich(make_node(uid="uid-2"), make_facts())
         await wait_until(lambda: _of_uid(flow, "uid-2"), "published again")
     assert kube.list_event_reasons("web-1") == ["Synced", "Synced"]
-
-
-def _heard(labeler: LabelerService, place: int) -> bool:
-    heard = labeler._stream_cache.get(f"{OBSERVED_NODE}.web-1")
-    return heard is not None and heard.sequence == place
 
 
 async def _of_uid(flow: FlowActor, uid: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import CLOUD_NODE
-from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
 from services.labeler.core.rules.machine_data import MachineData
@@ -35,22 +35,12 @@ def file(text: str) -> CloudConfig:
     return parse_cloud_config(text, "f")
 
 
-STATES: Final[dict[str, tuple[Node, MachineFacts | MachineFault]]] = {
-    "joining": (make_node(labels=THEIRS), make_facts()),
-    "initialised, with our old condition": (make_node(labels=THEIRS, taints=(), conditions=(STALE,)), FAULT),
-    "its kubelet is not external": (make_node(labels=THEIRS, ip=""), make_facts()),
-}
-
-
-@pytest.mark.parametrize("state", STATES)
-async def test_a_foreign_node_costs_no_request_whatever_its_state(state: str, flow: FlowActor):
-    node, said = STATES[state]
+async def test_a_foreign_node_costs_no_request(flow: FlowActor):
+    """Not even one that this controller has initialized, and whose condition is old."""
+    node = make_node(labels=THEIRS, taints=(), conditions=(STALE,))
     kube = InMemoryNodes(node)
     async with run_labeler(flow.url, kube, file=file(TEAM_A)):
-        if isinstance(said, MachineFacts):
-            await flow.enrich(node, said)
-        else:
-            await flow.publish_unreachable(node, said)
+        await flow.publish_unreachable(node, FAULT)
         decided = await flow.wait_for_decision("web-1", "not-ours")
         await flow.wait_until_handled()
     assert kube.requests == []

@@ -63,7 +63,7 @@ def test_every_platform_gives_its_built_in_labels_and_the_provider_id_of_its_nat
         **dict.fromkeys(REGION, reported.region),
     }
     expected = {key: value for key, value in labels.items() if value}
-    assert exclude_record_label(after.labels) == node.labels | expected
+    assert exclude_record_label(after.labels) == {**node.labels, **expected}
     assert after.is_initialized
     fallback = f"talos://{reported.platform}/{sample.facts.node_ip}"
     assert after.spec.provider_id == (reported.provider_id or fallback)

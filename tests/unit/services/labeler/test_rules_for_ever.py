@@ -26,7 +26,6 @@ from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (
     apply_plan,
     change_metadata,
-    compile_cluster_config,
     decode_record_annotation,
     plan_for,
     set_ownership_record,
@@ -208,20 +207,6 @@ def test_without_any_record_values_that_differ_stay(chance: random.Random):
     after = apply_plan(node, plan_for(node, FACTS[0], rules))
     assert after.labels.items() >= node.labels.items()  # that machine says nothing of zone and region
     assert after.spec.taints == ()
-
-
-def test_an_edit_writes_to_the_nodes_that_it_changes_and_to_no_other():
-    def racks(value: str) -> ClusterConfig:
-        match = "nodeSelector: [{matchExpressions: [{key: zone, operator: In, values: [rack-1]}]}]"
-        return compile_cluster_config(
-            f"transformations:\n- {match}\n  labels: {{example.com/a: {value}}}\n- labels: {{b: c}}\n"
-        )
-
-    settled = [
-        (apply_plan(make_node(), plan_for(make_node(), facts, racks("one"))), facts) for facts in FACTS
-    ]
-    written_to = [facts for node, facts in settled if plan_for(node, facts, racks("two")).summary]
-    assert written_to == [FACTS[1]]
 
 
 def test_the_record_of_a_node_is_small():

@@ -197,13 +197,26 @@ def make_plan(outcome: PlanOutcome = "initialized", reason: str = "r") -> Plan:
     return Plan(outcome=outcome, reason=reason)
 
 
-async def test_a_decision_is_published_once():
+SILENT = make_plan("unchanged", "left as it is: connection refused")
+BLOCKED = make_plan("blocked", "no")
+
+
+@pytest.mark.parametrize(
+    "decided",
+    [
+        [(INITIALIZED, {}), (INITIALIZED, None), (make_plan(reason="another"), {}), (INITIALIZED, {})],
+        [(INITIALIZED, {}), (INITIALIZED, {"uid": "uid-2"})],
+        [(INITIALIZED, {}), (IN_SYNC, None), (BLOCKED, {}), (IN_SYNC, {})],
+        [(INITIALIZED, {}), (SILENT, {}), (SILENT, None), (IN_SYNC, {})],
+        [(BLOCKED, {"next_check_at": NOW}), (BLOCKED, {"next_check_at": NOW + timedelta(seconds=1)})],
+    ],
+    ids=["once", "another node", "own write", "unreachable and back", "next check"],
+)
+async def test_a_decision_is_published_when_it_changes(decided: list[tuple[Plan, dict[str, Any] | None]]):
+    """None: not published."""
     decisions = Decisions()
-    assert await decisions.is_published(INITIALIZED)
-    decisions.now += timedelta(minutes=1)
-    assert not await decisions.is_published(INITIALIZED)
-    assert await decisions.is_published(make_plan(reason="another"))
-    assert await decisions.is_published(make_plan(reason="another"), uid="uid-2")
+    for plan, more in decided:
+        assert await decisions.is_published(plan, **(more or {})) is (more is not None)
 
 
 async def test_an_unchanged_decision_is_published_again_before_the_stream_drops_it():
@@ -220,27 +233,3 @@ async def test_a_new_stream_gets_the_decision_again():
     assert await decisions.is_published(INITIALIZED)
     decisions.publisher.forget_all()
     assert await decisions.is_published(INITIALIZED)
-
-
-async def test_the_labelers_own_write_that_comes_back_is_no_decision():
-    decisions = Decisions()
-    assert await decisions.is_published(INITIALIZED)
-    assert not await decisions.is_published(IN_SYNC)
-    assert await decisions.is_published(make_plan("blocked", "no"))
-    assert await decisions.is_published(IN_SYNC)
-
-
-async def test_an_unreachable_machine_is_a_new_decision_and_so_is_its_return():
-    decisions = Decisions()
-    silent = make_plan("unchanged", "left as it is: connection refused")
-    assert await decisions.is_published(INITIALIZED)
-    assert await decisions.is_published(silent)
-    assert not await decisions.is_published(silent)
-    assert await decisions.is_published(IN_SYNC)
-
-
-async def test_another_time_of_the_next_check_is_a_new_decision():
-    decisions = Decisions()
-    blocked = make_plan("blocked", "no")
-    assert await decisions.is_published(blocked, next_check_at=NOW)
-    assert await decisions.is_published(blocked, next_check_at=NOW + timedelta(seconds=1))
