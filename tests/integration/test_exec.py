@@ -10,8 +10,8 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.pod_exec import ExecResult, exec_in_pod
+from libs.testbed.container_commands import ExecKubelet
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import KubeletFleet
 from tests.bus_actors import wait_until
 
