@@ -13,17 +13,16 @@ from libs.common.contract.events import CsrEnriched, EnrichedCsrGone, NodeEnrich
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
-from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE
 from libs.testbed.child_process import HANG_SECONDS
 from services.metadata import on_csr_observed
 from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.settings import MetadataSettings
-from tests.builders import make_csr_observed, make_facts, make_node, make_request
+from tests.builders import make_facts, make_node, make_request
 from tests.bus_actors import wait_for_value, wait_until
-from tests.flow_actors import FlowActor
-from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
+from tests.metadata_actors import CALM, ScriptedTalos
 from tests.metadata_csr_flow import UNWATCHED, MetadataCsrFlow, has_facts, has_fault, make_request_pem
 
 
@@ -173,6 +172,7 @@ async def test_no_request_is_kept_twice(flow, talos):
         assert known.publication.event.request is known.observation.event.request
         assert known.publication.event.facts is service._nodes["web-1"].state.facts
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_CSR))
+        assert not service._stream_cache.list_under(ENRICHED_NODE)
 
 
 async def test_a_restart_publishes_only_what_has_changed(flow, talos):
@@ -228,21 +228,6 @@ async def replayed(flow, table, *subjects):
     table.finish_replay()
 
 
-async def test_messages_that_the_server_lost_are_published_again(flow, talos):
-    node, word, observed = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1", f"{OBSERVED_CSR}.csr-1"
-    async with flow.metadata(talos) as service:
-        await flow.publish_snapshot()
-        await flow.publish_node(make_node())
-        await flow.file_request(make_request())
-        await flow.wait_for_enriched(has_facts)
-        await wait_until(lambda: service._requests["csr-1"].state.publication.event is not None)
-        await replayed(flow, service._stream_cache, SNAPSHOT, node, observed, word)
-        flow.server.stream._remove(word)
-        await replayed(flow, service._stream_cache, SNAPSHOT, node, observed)
-        await flow.wait_for_enriched(has_facts)
-        assert flow.count_enriched() == 2
-
-
 async def test_a_node_with_a_reused_sequence_is_received(flow, talos):
     observed, enriched = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_NODE}.web-1"
 
@@ -283,39 +268,6 @@ async def test_a_pending_request_is_republished_whatever_it_waits_for(flow, talo
     async with other.metadata(talos, without, in_real_time=True):
         await other.file_request(make_request())
         await wait_until(lambda: other.count_enriched() >= 3, "it is published again")
-
-
-async def sequence_of(stream: FlowActor) -> int:
-    """The sequence of the message about the request in a real NATS stream; 0 without one."""
-    message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
-    return message.sequence if message else 0
-
-
-async def until_said(stream: FlowActor, after: int = 0) -> int:
-    async def is_said() -> bool:
-        return await sequence_of(stream) > after
-
-    await wait_until(is_said)
-    return await sequence_of(stream)
-
-
-async def test_a_new_stream_gets_messages_only_about_its_own_requests(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos) as service:
-        await stream.publish_snapshot()
-        await stream.publish_node(make_node())
-        for request in (make_request("csr-2", uid="u2"), make_request()):
-            await stream.bus.publish(make_csr_observed(request, stream_id=stream.stream_id))
-        await until_said(stream)
-        await nats_server.wipe()
-        await stream.provision_another()
-        await stream.publish_node(make_node())
-        place = await stream.bus.publish(make_csr_observed(make_request(), stream_id=stream.stream_id))
-        await stream.publish_snapshot()
-        await until_said(stream, place)
-        message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
-        assert (message.event.stream_id, message.event.observed_sequence) == (stream.stream_id, place)
-        await wait_until(lambda: set(service._requests) == {"csr-1"})
-        assert await stream.bus.get_last(f"{ENRICHED_CSR}.csr-2") is None
 
 
 async def test_without_talos_every_request_is_published_at_once_without_a_poll(flow):

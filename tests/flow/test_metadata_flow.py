@@ -8,7 +8,6 @@ import msgspec
 import nats
 import pytest
 
-from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError
 from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
@@ -16,7 +15,7 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.subjects import ENRICHED_NODE, STREAM
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import make_facts, make_node, make_node_enriched
+from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import QUICK, FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
@@ -43,28 +42,6 @@ async def test_a_joining_node_is_enriched_with_the_facts_of_its_machine(stream, 
     assert event.node == make_node()
     assert event.verified_by == "nodename"
     assert talos.closed
-
-
-async def test_the_echo_of_our_own_message_is_not_kept(stream, talos):
-    other = make_node("web-2", uid="uid-2", ip="10.0.0.6")
-    talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
-    async with run_metadata(stream.url, talos) as service:
-        for i in range(3):
-            await stream.publish_node(make_node(labels={"round": str(i)}))
-            await stream.wait_for_enriched(
-                "web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i)
-            )
-        await stream.publish_node(other)
-        told = await stream.wait_for_enriched(
-            "web-2", NodeEnriched
-        )  # all earlier echoes have arrived by then
-        await wait_until(lambda: service._nodes["web-2"].state.publication.event == told)
-        await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
-        foreign = make_node_enriched(
-            other, make_facts(region="x"), stream_id=stream.stream_id, observed_sequence=10_000
-        )
-        assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
-        await wait_until(lambda: service._nodes["web-2"]._get_stored() == foreign)
 
 
 async def test_watches_wait_until_no_more_nodes_join(stream, talos):
@@ -130,24 +107,11 @@ async def test_the_last_known_facts_survive_a_restart(stream, talos):
     assert event.last_known == before.facts
 
 
-async def test_a_restart_does_not_repeat_messages_of_the_stream(stream, talos):
-    async with run_metadata(stream.url, talos):
-        await stream.publish_node(make_node())
-        await stream.publish_snapshot()
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-    told_at = await stream.get_sequence("web-1")
-    looks = len(talos.looks)
-    async with run_metadata(stream.url, talos, seed=2) as service:
-        await wait_until(lambda: len(talos.looks) > looks, "every node is looked at, at start")
-        await wait_until(lambda: service._nodes["web-1"].state.facts is not None)
+async def test_everything_that_a_new_stream_has_is_published_to_it(nats_server, stream, talos):
+    async with run_metadata(stream.url, talos) as service:
         talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
         await stream.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await stream.wait_for_enriched("web-2", NodeEnriched)
-        assert await stream.get_sequence("web-1") == told_at
-
-
-async def test_everything_is_published_to_a_new_stream(nats_server, stream, talos):
-    async with run_metadata(stream.url, talos) as service:
         await stream.publish_snapshot()
         await wait_until(lambda: service._stream_cache.is_complete)
         await stream.publish_node(make_node())
@@ -158,6 +122,8 @@ async def test_everything_is_published_to_a_new_stream(nats_server, stream, talo
         sequence = await stream.publish_node(make_node())
         await stream.publish_snapshot()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
+        await wait_until(lambda: set(service._nodes) == {"web-1"})
+        assert await stream.get_enriched("web-2") is None
     assert (event.stream_id, event.observed_sequence) == (stream.stream_id, sequence)
     assert event.address_history.since == FirstShown(0, 0), "a new stream does not know who was first"
 

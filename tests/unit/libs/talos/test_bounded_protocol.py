@@ -268,35 +268,23 @@ async def test_a_status_ends_an_idle_stream():
     assert not talk.channel.is_busy
 
 
-async def test_a_lost_connection_ends_idle_streams_and_cancels_nothing():
+@pytest.mark.parametrize("begun", [b"", prefixed(b"message")[:-1]], ids=["idle", "within a message"])
+async def test_a_lost_connection_ends_streams_and_cancels_nothing(begun: bytes):
     talk, arrived = Conversation(), WaiterEvent()
     streams = [await talk.channel.follow("/a/Watch", b"request", {}, arrived) for _ in range(2)]
-    talk.server.client.connection_lost(None)
-    await arrived.wait()
+    await wait_until(lambda: len(talk.server.streams) == 2)
+    for number in talk.server.streams:
+        talk.server.http.send_headers(number, BEGIN)
+        talk.server.http.send_data(number, begun)
+    talk.server.send()
+    asyncio.get_running_loop().call_later(0.01, talk.server.client.connection_lost, None)
     for stream in streams:
-        assert stream.is_readable
         with pytest.raises(StreamLost, match="connection lost"):
             await stream.receive()
     task = asyncio.current_task()
     assert task is not None
     assert not task.cancelling()
     assert not talk.channel.is_busy
-
-
-async def test_a_connection_that_is_lost_within_a_message_cancels_nothing():
-    talk, arrived = Conversation(), WaiterEvent()
-    stream = await talk.channel.follow("/a/Watch", b"request", {}, arrived)
-    await wait_until(lambda: bool(talk.server.streams))
-    talk.server.http.send_headers(talk.server.streams[0], BEGIN)
-    talk.server.http.send_data(talk.server.streams[0], prefixed(b"message")[:-1])
-    talk.server.send()
-    await arrived.wait()
-    asyncio.get_running_loop().call_later(0.01, talk.server.client.connection_lost, None)
-    with pytest.raises(StreamLost, match="connection lost"):
-        await stream.receive()
-    task = asyncio.current_task()
-    assert task is not None
-    assert not task.cancelling()
 
 
 @contextmanager
