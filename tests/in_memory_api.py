@@ -45,14 +45,12 @@ class InMemoryEvents:
         self.events: list[ObjectEvent] = []
         self._event_names: set[str] = set()
 
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
-        """Store the Event; False if its name exists."""
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> None:
+        """Store the Event unless its name exists."""
         name = event_name(event, now)
-        if name in self._event_names:
-            return False
-        self._event_names.add(name)
-        self.events.append(event)
-        return True
+        if name not in self._event_names:
+            self._event_names.add(name)
+            self.events.append(event)
 
     def list_event_reasons(self, name: str) -> list[str]:
         """Reasons of the Events on the object of that name, in order."""

@@ -100,9 +100,9 @@ class InMemoryNodes(InMemoryEvents):
         except ValueError as error:
             raise FenceFailed(str(error), status=422) from error
 
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> None:
         self._begin("events")
-        return await super().create_event(event, now=now)
+        await super().create_event(event, now=now)
 
     def _begin(self, resource: str) -> None:
         self.before(resource)

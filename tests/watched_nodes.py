@@ -63,5 +63,5 @@ class NodeConnection:
         await asyncio.sleep(_WRITE_SECONDS)
         return await self._send(lambda: self._nodes.patch_node_status(name, strategic_merge), _LOST)
 
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
-        return await self._send(lambda: self._nodes.create_event(event, now=now), _LOST)
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> None:
+        await self._send(lambda: self._nodes.create_event(event, now=now), _LOST)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
@@ -279,18 +280,13 @@ class KubeApi:
 
     # ---- Events
 
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
-        """Create an Event; return False if the same one was created in this minute. `now` is in UTC."""
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> None:
+        """Create an Event, unless the same one was created in this minute. `now` is in UTC."""
         body = msgspec.json.encode(event_body(event, instance=self._instance, now=now))
         path = namespaced_path(event_namespace(event.regarding), "events")
-        try:
+        with suppress(AlreadyExists):  # such as after a lost answer
             await self.transport.call(build_request("create", path, event.regarding.name, body))
-        except AlreadyExists:
-            is_new = False  # such as after a lost answer
-        else:
-            is_new = True
         self._on_event(event, now)
-        return is_new
 
     # ---- Leases
 

@@ -33,7 +33,7 @@ _MAX_CONCURRENT_FLUSH_WRITES: Final = 16
 class EventWriter(Protocol):
     """Creates Events; `KubeApi` implements it."""
 
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> None: ...
 
 
 class EventLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+import os
 import random
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -45,14 +46,12 @@ class Application:
         self,
         definitions: Sequence[ServiceDefinition[Any]],
         parsed: ParsedSettings,
-        environment: Mapping[str, str],
         certificate: ServingCertificate | None,
     ) -> None:
         self._runs = definitions
         self._certificate = certificate
         self._reading = parsed
         self._settings = parsed.get(ProcessSettings)
-        self._environment = environment
         self._name = definitions[0].spec.service if len(definitions) == 1 else "all-in-one"
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._readiness = Readiness(time.monotonic)
@@ -104,7 +103,7 @@ class Application:
         from libs.common.kube.load_kube_config import load_kube_config, with_server  # noqa: PLC0415
 
         try:
-            config = load_kube_config(self._settings.kubeconfig, self._environment)
+            config = load_kube_config(self._settings.kubeconfig, os.environ)
             if self._settings.master:
                 config = with_server(config, self._settings.master, "--master")
             return KubeApi(

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TextIO
@@ -39,8 +39,6 @@ def run_process(
     conflicts: Callable[
         [Sequence[ServiceDefinition[Any]], ParsedSettings], Sequence[str]
     ] = lambda runs, reading: (),
-    arguments: Sequence[str] | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run these services until SIGTERM or SIGINT; return the exit status.
 
@@ -48,11 +46,9 @@ def run_process(
     The status is 0 after a signal, 1 if a service ended by itself, 2 if the configuration is invalid.
     """
     program = program or f"python -m services.{definitions[0].spec.service}"
-    arguments = sys.argv[1:] if arguments is None else arguments
-    environment = os.environ if environment is None else environment
     kinds: list[type[msgspec.Struct]] = [*(run.settings for run in definitions), ProcessSettings]
     try:
-        reading = read_settings(kinds, arguments, environment)
+        reading = read_settings(kinds, sys.argv[1:], os.environ)
         if reading.wants_help:
             return _print(
                 sys.stdout,
@@ -75,7 +71,7 @@ def run_process(
         )
         certificate = _certificate(settings)  # before threads start: it forks
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Application(definitions, reading, environment, certificate).run())
+            return runner.run(Application(definitions, reading, certificate).run())
     except SettingsError as error:
         _print(sys.stderr, "".join(f"{program}: {mistake}\n" for mistake in str(error).splitlines()))
         return EXIT_CONFIGURATION

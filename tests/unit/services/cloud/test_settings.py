@@ -1,5 +1,6 @@
 """Settings of cloud: accounts, and names of the native controller."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -102,13 +103,14 @@ def test_all_in_one_runs_cloud_only_with_an_account():
     ("accounts", "problem"), [((), "is not set"), (("hcloud/a", "hcloud/b"), "names several accounts")]
 )
 def test_a_process_of_its_own_has_one_account(
-    accounts: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+    accounts: tuple[str, ...],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     flags = [f"--cloud-account={each}" for each in accounts]
-    status = run_process(
-        CLOUD_DEFINITION, conflicts=require_one_account, arguments=[*flags, TOKEN_FILE], environment={}
-    )
-    assert status == 2
+    monkeypatch.setattr(sys, "argv", ["cloud", *flags, TOKEN_FILE])
+    assert run_process(CLOUD_DEFINITION, conflicts=require_one_account) == 2
     assert f"python -m services.cloud: --cloud-account {problem}" in capsys.readouterr().err
 
 

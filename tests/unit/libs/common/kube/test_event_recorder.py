@@ -31,7 +31,7 @@ class Writer:
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
 
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> None:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -43,7 +43,6 @@ class Writer:
             self.times.append(now)
         finally:
             self.at_once -= 1
-        return True
 
     def names(self) -> list[str]:
         return [event.regarding.name for event in self.written]
