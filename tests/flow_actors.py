@@ -11,11 +11,9 @@ from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.nats.jetstream import call
 from libs.common.bus.protocol import BusError
 from libs.common.contract import events
-from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DECIDED, ENRICHED_NODE, STREAM
 from libs.testbed.child_process import HANG_SECONDS
-from tests.builders import NOW
 from tests.bus_actors import wait_for_value, wait_until
 from tests.service_flow import ServiceFlow
 
@@ -51,7 +49,6 @@ class FlowActor(ServiceFlow):
     def __init__(self, bus: NatsBus, url: str) -> None:
         super().__init__(bus)
         self.url = url  # of its NATS
-        self._version = 100
 
     @classmethod
     @asynccontextmanager
@@ -94,21 +91,6 @@ class FlowActor(ServiceFlow):
     ) -> None:
         """A complete snapshot; None = no signing requests are watched, or no ServiceCIDRs known."""
         await super().publish_snapshot(nodes, requests=requests, service_cidrs=service_cidrs)
-
-    async def publish_node(self, node: Node) -> int:
-        """The Node as it is now, newer than all before."""
-        order = self._next()
-        event = events.NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
-        return await self.bus.publish(event)
-
-    async def publish_node_gone(self, node: Node) -> int:
-        """The Node is deleted."""
-        order = self._next()
-        return await self.bus.publish(
-            events.NodeGone(
-                stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW
-            )
-        )
 
     # ---- what metadata publishes
 
@@ -162,7 +144,3 @@ class FlowActor(ServiceFlow):
             return delivered_all and info.num_pending == 0 and info.num_ack_pending == 0
 
         await wait_until(is_settled, f"all of {ENRICHED_NODE} is handled")
-
-    def _next(self) -> events.ObservationOrder:
-        self._version += 1
-        return events.ObservationOrder(epoch=1, resource_version=self._version)

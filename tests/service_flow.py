@@ -7,14 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from libs.common.bus.protocol import Bus
-from libs.common.contract.events import Decided, EnrichedNodeGone, Event, Leading, SnapshotComplete
+from libs.common.contract.events import (
+    Decided,
+    EnrichedNodeGone,
+    Event,
+    Leading,
+    NodeGone,
+    NodeObserved,
+    ObservationOrder,
+    SnapshotComplete,
+)
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DECIDED
 from libs.common.service.service import Dependencies
 from libs.testbed.child_process import HANG_SECONDS
-from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed, make_unreachable
+from tests.builders import NOW, make_node_enriched, make_unreachable
 from tests.bus_actors import MAX_BYTES, wait_for_value
 from tests.clocks import ManualClock, RunningClock, VirtualClock
 
@@ -72,6 +81,7 @@ class ServiceFlow:
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.stream_id = ""
+        self._version = 100
 
     async def provision(self) -> None:
         """Create the stream with its durables."""
@@ -110,12 +120,26 @@ class ServiceFlow:
         await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="test"))
 
     async def publish_node(self, node: Node) -> int:
-        """The Node as it is now."""
-        return await self.publish(make_node_observed(node, stream_id=self.stream_id))
+        """The Node as it is now, newer than all before."""
+        return await self.publish(
+            NodeObserved(stream_id=self.stream_id, order=self._next_order(), node=node, observed_at=NOW)
+        )
 
     async def publish_node_gone(self, node: Node) -> int:
         """The Node is deleted."""
-        return await self.publish(make_node_gone(node, stream_id=self.stream_id))
+        return await self.publish(
+            NodeGone(
+                stream_id=self.stream_id,
+                order=self._next_order(),
+                name=node.name,
+                uid=node.uid,
+                observed_at=NOW,
+            )
+        )
+
+    def _next_order(self) -> ObservationOrder:
+        self._version += 1
+        return ObservationOrder(epoch=1, resource_version=self._version)
 
     # ---- events of metadata
 

@@ -154,23 +154,6 @@ async def test_other_fields_cannot_be_selected_by(admin: KubeletFleet):
     assert (refused.status, refused.body["message"]) == (400, "field label not supported: spec.username")
 
 
-@pytest.mark.real_only
-@pytest.mark.usefixtures("six")
-async def test_our_list_has_the_requests_of_our_signer_only_page_by_page(api: KubeApi):
-    unreadable: list[Any] = []
-    first = await api.list_page(SIGNING_REQUESTS, limit=2, on_unreadable=unreadable.append)
-    token = first.continue_token
-    last = await api.list_page(
-        SIGNING_REQUESTS, limit=2, continue_token=token, on_unreadable=unreadable.append
-    )
-    found = [*first.items, *last.items]
-    assert ([one.name for one in found], unreadable) == (["list-0", "list-2", "list-4"], [])
-    assert {one.spec.signer_name for one in found} == {KUBELET_SERVING}
-    one = found[0]
-    assert (one.node_name, one.spec.request, one.spec.usages) == ("asks", PEM, SERVING_USAGES)
-    assert (one.is_kubelet_serving, one.is_pending) == (True, True)
-
-
 @asynccontextmanager
 async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[WatchEvent[SigningRequest]]]:
     received: list[WatchEvent[SigningRequest]] = []
