@@ -17,6 +17,7 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import close_at_end, provisioned
 from tests.integration.service_cluster import ServiceCluster, open_separate, open_simulated
 from tests.kube_loopback import LoopbackServer
@@ -125,6 +126,13 @@ async def separate_cluster(tmp_path: Path) -> AsyncIterator[ServiceCluster]:
     """A simulated API server with kubelets and machines of its own."""
     async with open_separate(tmp_path) as cluster:
         yield cluster
+
+
+@pytest.fixture
+async def nats_as_installed(tmp_path: Path) -> AsyncIterator[BootstrapInstallation]:
+    """A nats-server with the configuration and the keys of the bootstrap."""
+    async with install_bootstrap(tmp_path / "as-installed") as made:
+        yield made
 
 
 @asynccontextmanager

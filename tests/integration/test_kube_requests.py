@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from libs.common.kube.api import KubeApi
-from libs.common.kube.credentials import CHECK_SECONDS, Credentials
 from libs.common.kube.errors import (
     Forbidden,
     NotFound,
@@ -23,7 +22,6 @@ from libs.common.kube.errors import (
     Unreachable,
 )
 from libs.common.kube.events import ObjectEvent, node_reference
-from libs.common.kube.kube_config import KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.request import Request
 from libs.testbed.child_process import HANG_SECONDS
@@ -226,23 +224,6 @@ async def test_an_api_server_that_does_not_answer_or_shows_no_certificate_is_unr
 # ---- who we are
 
 
-@pytest.mark.parametrize(
-    ("field", "other"), [("client-certificate", "client-key"), ("certificate-authority", "")]
-)
-async def test_a_file_that_holds_no_certificate_is_named(
-    control_plane: ControlPlane, tmp_path: Path, field: str, other: str
-):
-    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
-    broken = tmp_path / "broken.pem"
-    broken.write_text("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
-    holder = document["users"][0]["user"] if other else document["clusters"][0]["cluster"]
-    holder[field] = str(broken)
-    path = tmp_path / "config"
-    path.write_bytes(msgspec.yaml.encode(document))
-    with pytest.raises(KubeConfigError, match=rf"{path}, (user|cluster) \w+, {field}"):
-        KubeApi(load_kube_config(path, {}), user_agent="t")
-
-
 @pytest.fixture
 async def service_account(
     control_plane: ControlPlane, kubelets: KubeletFleet, tmp_path: Path
@@ -303,45 +284,6 @@ async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_reque
     with pytest.raises(NotFound):
         await api.get_node("web-1")
     await api.close()
-
-
-def credentials_in(folder: Path) -> Credentials:
-    path = folder / "config"
-    path.write_text(
-        "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
-        "clusters: [{name: c, cluster: {server: 'http://a'}}]\nusers: [{name: u, user: {tokenFile: token}}]\n"
-    )
-    return Credentials(load_kube_config(path, {}))
-
-
-async def test_a_token_file_is_looked_at_every_ten_seconds(tmp_path: Path):
-    (tmp_path / "token").write_text("first\n")
-    credentials = credentials_in(tmp_path)
-    await credentials.refresh(0.0)
-    (tmp_path / "token").write_text("second\n")
-    await credentials.refresh(CHECK_SECONDS - 0.1)
-    assert credentials.headers == {"Authorization": "Bearer first"}
-    await credentials.refresh(CHECK_SECONDS)
-    assert credentials.headers == {"Authorization": "Bearer second"}
-
-
-@pytest.mark.parametrize("broken", [None, "", "two words", "späť"])
-async def test_a_token_file_that_cannot_be_used_leaves_the_old_token_and_is_told(
-    tmp_path: Path, broken: str | None
-):
-    token = tmp_path / "token"
-    token.write_text("first")
-    credentials = credentials_in(tmp_path)
-    if broken is None:
-        token.unlink()
-    else:
-        token.write_text(broken)
-    await credentials.refresh(0.0)
-    assert credentials.headers == {"Authorization": "Bearer first"}
-    assert "tokenFile" in credentials.problem
-    token.write_text("second")
-    await credentials.refresh(CHECK_SECONDS)
-    assert (credentials.headers, credentials.problem) == ({"Authorization": "Bearer second"}, "")
 
 
 # ---- how it looks from outside

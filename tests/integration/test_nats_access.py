@@ -3,90 +3,51 @@
 import time
 from pathlib import Path
 
-import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.nats_access import generate_seed
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import CertificateAuthority
+from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 from tests.integration.conftest import IMPATIENT, QUICK, ConnectBus
 
-# Test keys of nkeys' own kind, made for these tests only.
-SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33))}
-
-
-def seed_file(directory: Path, service: str) -> Path:
-    path = directory / f"{service}.nk"
-    path.write_bytes(nkeys.encode_seed(SEEDS[service], nkeys.PREFIX_BYTE_USER))
-    return path
-
-
-def allow_lists(directory: Path) -> str:
-    public = {
-        service: nkeys.from_seed(bytearray(seed_file(directory, service).read_bytes())).public_key.decode()
-        for service in SEEDS
-    }
-    return f"""
-    authorization {{ users: [
-      {{ nkey: {public["watcher"]} }},
-      {{ nkey: {public["metadata"]}, permissions: {{
-          publish: ["talosccm.v1.flow.observed.>", "$JS.API.STREAM.INFO.TALOSCCM"],
-          subscribe: ["_INBOX_metadata.>"] }} }}
-    ] }}
-    """
-
-
-@pytest.fixture
-async def guarded(nats_server: NatsServer, tmp_path: Path) -> NatsServer:
-    """A server that knows two keys; metadata may not publish enriched nodes there."""
-    nats_server.configure(allow_lists(tmp_path))
-    await nats_server.restart()
-    return nats_server
-
 
 async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
-    guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
     violations: list[str] = []
-    watcher = await connect_bus("watcher", nkey_seed_file=seed_file(tmp_path, "watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-    metadata = await connect_bus(
-        "metadata",
-        nkey_seed_file=seed_file(tmp_path, "metadata"),
-        hooks=BusHooks(permission_violation=violations.append),
+    csr = await connect_bus(
+        "csr", **nats_as_installed.bus_options("csr"), hooks=BusHooks(permission_violation=violations.append)
     )
-    await wait_until(lambda: metadata.stream_id != "")
+    await wait_until(lambda: csr.stream_id != "")
     started = time.monotonic()
     with pytest.raises(BusError, match="permissions violation"):
-        await metadata.publish(make_event())
+        await csr.publish(make_event())
     assert time.monotonic() - started < QUICK.publish_deadline / 2
     assert len(violations) == 1
     assert ENRICHED_NODE in violations[0]
-    assert any("denied permission" in problem for problem in metadata.problems())
-    await watcher.publish(make_event())
+    assert any("denied permission" in problem for problem in csr.problems())
 
 
-async def test_an_unknown_key_is_told(guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path):
-    unknown = tmp_path / "unknown.nk"
-    unknown.write_bytes(nkeys.encode_seed(bytes(range(3, 35)), nkeys.PREFIX_BYTE_USER))
-    for bus in (await connect_bus(nkey_seed_file=unknown), await connect_bus()):
-        (problem,) = bus.problems()
-        assert "authorization violation" in problem.lower()
-        assert guarded.url in problem
-
-
-async def test_a_key_file_that_is_missing_or_broken_is_named_and_read_again(
-    guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+async def test_a_key_file_that_is_missing_broken_or_unknown_is_named_and_read_again(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, tmp_path: Path
 ):
     path = tmp_path / "late.nk"
-    bus = await connect_bus(nkey_seed_file=path)
+    options = nats_as_installed.bus_options("watcher") | {"nkey_seed_file": path}
+    bus = await connect_bus(**options)
     assert any(f"{path}: no such file" in problem for problem in bus.problems())
     path.write_bytes(b"not a seed")
     await wait_until(lambda: any(str(path) in p and "no such file" not in p for p in bus.problems()))
-    path.write_bytes(seed_file(tmp_path, "watcher").read_bytes())
+    path.write_bytes(generate_seed())
+    await wait_until(lambda: any("authorization violation" in p.lower() for p in bus.problems()))
+    assert nats_as_installed.url in bus.problems()[0]
+    path.write_bytes(nats_as_installed.seed_file("watcher").read_bytes())
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     assert bus.problems() == ()
 

@@ -1,26 +1,18 @@
 """Expired or deleted keys are renewed while NATS runs: no message is lost, old keys are rejected."""
 
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import pytest
 from cryptography import x509
 
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusHooks
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import FLOW, subject_of
-from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
-
-
-@pytest.fixture
-async def nats_as_installed(tmp_path: Path) -> AsyncIterator[BootstrapInstallation]:
-    async with install_bootstrap(tmp_path / "as-installed") as made:
-        yield made
 
 
 class Connections:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.kube.credentials import tls_context
+from libs.common.kube.credentials import CHECK_SECONDS, Credentials, tls_context
 from libs.common.kube.kube_config import CredentialSource, ExecCredential, KubeConfig, KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config, with_server
 
@@ -328,3 +328,55 @@ def test_master_is_judged_like_the_server_of_a_kubeconfig(tmp_path: Path, url: s
         with_server(config, url, "--master")
     assert "hunter2" not in str(refused.value)
     assert with_server(config, "https://10.0.0.2:6443/", "--master").server == "https://10.0.0.2:6443"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "field"),
+    [
+        ({"certificate-authority": "broken.pem"}, {}, "certificate-authority"),
+        ({}, {"client-certificate": "broken.pem", "client-key": "broken.pem"}, "client-certificate"),
+    ],
+)
+def test_a_file_that_holds_no_certificate_is_named(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], field: str
+):
+    (tmp_path / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n")
+    with pytest.raises(KubeConfigError, match=rf"{tmp_path}/config, (user|cluster) \w+, {field}"):
+        tls_context(loaded(a_kubeconfig(tmp_path, cluster=cluster, user=user)))
+
+
+# ---- token files
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Credentials:
+    """With a token file that has the word `first`."""
+    (tmp_path / "token").write_text("first\n")
+    path = a_kubeconfig(tmp_path, cluster={"server": "http://a"}, user={"tokenFile": "token"})
+    return Credentials(loaded(path))
+
+
+async def test_a_token_file_is_looked_at_every_ten_seconds(tmp_path: Path, credentials: Credentials):
+    await credentials.refresh(0.0)
+    (tmp_path / "token").write_text("second\n")
+    await credentials.refresh(CHECK_SECONDS - 0.1)
+    assert credentials.headers == {"Authorization": "Bearer first"}
+    await credentials.refresh(CHECK_SECONDS)
+    assert credentials.headers == {"Authorization": "Bearer second"}
+
+
+@pytest.mark.parametrize("broken", [None, "", "two words", "späť"])
+async def test_a_token_file_that_cannot_be_used_leaves_the_old_token_and_is_told(
+    tmp_path: Path, credentials: Credentials, broken: str | None
+):
+    token = tmp_path / "token"
+    if broken is None:
+        token.unlink()
+    else:
+        token.write_text(broken)
+    await credentials.refresh(0.0)
+    assert credentials.headers == {"Authorization": "Bearer first"}
+    assert "tokenFile" in credentials.problem
+    token.write_text("second")
+    await credentials.refresh(CHECK_SECONDS)
+    assert (credentials.headers, credentials.problem) == ({"Authorization": "Bearer second"}, "")
