@@ -18,16 +18,16 @@ class Requests:
         self.clock = ManualClock()
         self.queue = RequestQueue(slots, clock=self.clock)
         self.started: list[str] = []
-        self._ends: dict[str, asyncio.Event] = {}
+        self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def add(self, name: str, *, is_urgent: bool = False) -> None:
-        self._ends[name] = asyncio.Event()
+        self.ends[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._run(name, is_urgent))
         await asyncio.sleep(0)  # it takes a slot or waits
 
     async def end(self, name: str) -> None:
-        self._ends[name].set()
+        self.ends[name].set()
         await self.tasks[name]
 
     async def end_all(self) -> list[str]:
@@ -43,7 +43,7 @@ class Requests:
     async def _run(self, name: str, is_urgent: bool) -> None:
         async with self.queue.slot(is_urgent=is_urgent):
             self.started.append(name)
-            await self._ends[name].wait()
+            await self.ends[name].wait()
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,24 @@ async def test_a_request_that_has_waited_two_seconds_is_overtaken_no_longer(wait
     assert (await requests.end_all())[1] == first
 
 
+async def test_a_long_wait_goes_before_no_urgent_request_that_came_earlier():
+    requests = Requests(slots=1)
+    await requests.add("busy")
+    await requests.add("taint", is_urgent=True)
+    requests.clock.advance(0.1)
+    await requests.add("approval")
+    requests.clock.advance(60.0)
+    assert await requests.end_all() == ["busy", "taint", "approval"]
+
+
 async def test_a_request_that_gives_up_when_its_turn_comes_passes_it_on():
     requests = Requests(slots=1)
     await requests.add("busy")
     await requests.add("gives-up")
     await requests.add("next")
-    await requests.end("busy")  # the slot is that of gives-up, whose task has not run yet
+    requests.ends["busy"].set()
+    await asyncio.sleep(0)
+    assert "gives-up" not in requests.started, "it has the slot, and its task has not run yet"
     requests.tasks["gives-up"].cancel()
     await asyncio.gather(requests.tasks.pop("gives-up"), return_exceptions=True)
     await wait_until(lambda: "next" in requests.started, "the next request")
