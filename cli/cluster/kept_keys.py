@@ -21,7 +21,6 @@ from services.labeler.core.plan.kept_keys import (
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NO_CHANGES: Final = NodeChanges()
-NO_MANAGERS: Final = msgspec.Raw(b"[]")
 
 
 class FieldManager(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,18 +34,13 @@ class FieldManager(msgspec.Struct, frozen=True, kw_only=True):
 class ManagedMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
     """The metadata of a Node with its managedFields, which the services drop."""
 
-    managed_fields: msgspec.Raw = NO_MANAGERS
+    managed_fields: msgspec.Raw = msgspec.Raw(b"[]")  # decoded only for a kept key
 
 
 class ManagedNode(Node, frozen=True, kw_only=True):
     """A Node with its managedFields."""
 
     metadata: ManagedMeta
-
-    def without_managers(self) -> Node:
-        """Return the Node as the services read it."""
-        fields: dict[str, Any] = {name: getattr(self.metadata, name) for name in ObjectMeta.__struct_fields__}
-        return Node(metadata=ObjectMeta(**fields), spec=self.spec, status=self.status)
 
 
 class KeptKeyReport(KeptKey, frozen=True, kw_only=True):
@@ -58,11 +52,9 @@ class KeptKeyReport(KeptKey, frozen=True, kw_only=True):
     fix: str  # the command that gives the key to the labeler
 
 
-def report_kept_keys(
-    node: Node, managed_fields: msgspec.Raw = NO_MANAGERS, changes: NodeChanges = _NO_CHANGES
-) -> tuple[KeptKeyReport, ...]:
+def report_kept_keys(node: Node, changes: NodeChanges = _NO_CHANGES) -> tuple[KeptKeyReport, ...]:
     """Return the kept keys; `changes` are those of the labeler's plan, if it is known."""
-    return tuple(_make_report(node, managed_fields, kept) for kept in find_kept_keys(node, changes))
+    return tuple(_make_report(node, kept) for kept in find_kept_keys(node, changes))
 
 
 def count_kept_keys(reports: Sized) -> str:
@@ -85,19 +77,24 @@ def format_kept_key(report: KeptKeyReport) -> Iterator[Line]:
     yield Line(2, Text(f"to get it back: {report.fix}"))
 
 
-def _make_report(node: Node, managed_fields: msgspec.Raw, kept: KeptKey) -> KeptKeyReport:
+def _make_report(node: Node, kept: KeptKey) -> KeptKeyReport:
     newest, fix = FieldManager(), describe_taint_opt_in(node.name)
     if kept.current is not None:
         fix = describe_hand_back(node.name, kept.kind, kept.key)
-        try:
-            managers = msgspec.json.decode(managed_fields, type=tuple[FieldManager, ...])
-        except JSON_ERRORS:  # a client may send managedFields itself
-            managers = ()
-        found = (each for each in managers if _has_set(each, kept))
+        found = (each for each in _list_managers(node) if _has_set(each, kept))
         newest = max(found, key=lambda each: each.time or _LONG_AGO, default=newest)
     return KeptKeyReport(
         **msgspec.structs.asdict(kept), node=node.name, manager=newest.manager, since=newest.time, fix=fix
     )
+
+
+def _list_managers(node: Node) -> tuple[FieldManager, ...]:
+    if not isinstance(node.metadata, ManagedMeta):  # a Node of a file
+        return ()
+    try:
+        return msgspec.json.decode(node.metadata.managed_fields, type=tuple[FieldManager, ...])
+    except JSON_ERRORS:  # a client may send managedFields itself
+        return ()
 
 
 def _has_set(manager: FieldManager, kept: KeptKey) -> bool:

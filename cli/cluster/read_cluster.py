@@ -78,9 +78,6 @@ async def read_cluster(kube: KubeApi, query: ClusterQuery, *parts: Part) -> Clus
         )
     if "claims" in parts:
         found["claims"] = _join_claims(before, await read("claims"))
-    if not isinstance(nodes := found.get("nodes", NOT_QUERIED), Unavailable):
-        found["managed_fields"] = {each.name: each.metadata.managed_fields for each in nodes}
-        found["nodes"] = tuple(each.without_managers() for each in nodes)
     clock = read_last_date(kube, started)
     now = datetime.now(UTC)
     return ClusterSnapshot(

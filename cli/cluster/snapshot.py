@@ -1,6 +1,5 @@
 """One snapshot of the cluster, which every command reads: each part, or why it is unavailable. Pure."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -51,8 +50,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime  # when it was read, by the API server's clock
     query: ClusterQuery = ClusterQuery()
-    nodes: tuple[Node, ...] | Unavailable = NOT_QUERIED
-    managed_fields: Mapping[str, msgspec.Raw] = {}  # of each Node, by its name
+    nodes: tuple[Node, ...] | Unavailable = NOT_QUERIED  # with their managedFields
     requests: tuple[CertificateSigningRequest, ...] | Unavailable = NOT_QUERIED  # for serving certificates
     lease: LeaseState | Unavailable = NOT_QUERIED  # that elects the watcher
     pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # of the chart, including those of NATS

@@ -56,8 +56,8 @@ def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
 
 def encode_facts(nodes: Sequence[DescribedNode]) -> bytes:
     """Return the content of a file that `parse_facts` parses into these nodes."""
-    file = {"nodes": [msgspec.to_builtins(each) for each in nodes]}
-    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+    plain = msgspec.json.decode(msgspec.json.encode(nodes), type=list[DescribedNode])  # no managedFields
+    return msgspec.json.format(msgspec.json.encode({"nodes": plain}), indent=1) + b"\n"
 
 
 def _decode(content: bytes) -> Any:

@@ -36,7 +36,6 @@ async def gather_from_cluster(
     return GatheredNodes(
         nodes=tuple(answer for answer in answers if isinstance(answer, DescribedNode)),
         skipped=(*unknown, *(answer for answer in answers if isinstance(answer, SkippedNode))),
-        managed_fields=snapshot.managed_fields,
     )
 
 

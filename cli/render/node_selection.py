@@ -1,6 +1,6 @@
 """Collects the nodes that the command line selects: samples, facts files and cluster Nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +42,6 @@ class GatheredNodes(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[DescribedNode, ...] = ()
     skipped: tuple[SkippedNode, ...] = ()
-    managed_fields: Mapping[str, msgspec.Raw] = {}  # of Nodes of the cluster, by name
 
 
 _MAX_BYTES: Final = 256 << 20  # more than --save-facts writes for 10,000 nodes with all facts

@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
+from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
 from cli.render.compiled_config import CompiledConfig
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
@@ -138,7 +138,6 @@ def preview_node(
     used: CompiledConfig,
     *,
     now: datetime,
-    managed_fields: msgspec.Raw = NO_MANAGERS,
 ) -> Preview:
     """Return the preview of a Node. `now` is the time in the status patch."""
     node, facts = described.node, described.facts
@@ -158,7 +157,7 @@ def preview_node(
             remove_condition=BLOCKED_CONDITION if plan.removes_condition else "",
             now=now,
         ),
-        kept_keys=report_kept_keys(node, managed_fields, plan.changes),
+        kept_keys=report_kept_keys(node, plan.changes),
     )
 
 

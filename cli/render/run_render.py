@@ -6,7 +6,6 @@ from typing import Final
 
 from rich.console import Console
 
-from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import CommandError
 from cli.lines import format_table, print_json, print_lines
 from cli.render import output
@@ -45,11 +44,8 @@ def run_render(
         else:
             print_lines(output.format_comparison(comparison))
     else:
-        now, managers = datetime.now(UTC), gathered.managed_fields
-        previews = [
-            preview_node(each, used, now=now, managed_fields=managers.get(each.name, NO_MANAGERS))
-            for each in nodes
-        ]
+        now = datetime.now(UTC)
+        previews = [preview_node(each, used, now=now) for each in nodes]
         is_different = any(each.changes for each in previews)
         if as_json:
             print_json(output.previews_to_json(previews, skipped, used))

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
+from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
 from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
@@ -102,11 +102,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
             count=known.dead_count, newest=tuple(map(_summarize_dead_letter, known.dead))
         ),
         nodes=summarize_nodes(nodes, flow, snapshot.at, snapshot.get_ownership(CLOUD_NODE)),
-        kept_keys=tuple(
-            report
-            for node in nodes
-            for report in report_kept_keys(node, snapshot.managed_fields.get(node.name, NO_MANAGERS))
-        ),
+        kept_keys=tuple(report for node in nodes for report in report_kept_keys(node)),
         requests=None
         if isinstance(snapshot.requests, Unavailable)
         else summarize_requests(snapshot.requests, flow, snapshot.at, frozenset(node.name for node in nodes)),

@@ -7,7 +7,6 @@ import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.described_node import DescribedNode, make_unreachable
-from cli.cluster.kept_keys import NO_MANAGERS
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
@@ -66,11 +65,6 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     def nodes(self) -> tuple[Node, ...]:
         """Return all Nodes, including this one."""
         return list_known(self.snapshot.nodes)
-
-    @property
-    def managed_fields(self) -> msgspec.Raw:
-        """Return the managedFields of the Node."""
-        return self.snapshot.managed_fields.get(self.node.name, NO_MANAGERS)
 
     @property
     def request(self) -> CertificateSigningRequest | None:

@@ -92,7 +92,7 @@ def _report_kept_keys(case: NodeCase) -> tuple[KeptKeyReport, ...]:
     if case.not_managed_reason:
         return ()
     evidence, changes = case.evidence, case.plan.changes if case.plan else NodeChanges()
-    return report_kept_keys(evidence.node, evidence.managed_fields, changes)
+    return report_kept_keys(evidence.node, changes)
 
 
 def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:

@@ -19,6 +19,7 @@ from cli.explain.node.node_explanation import explain_node_evidence
 from cli.explain.node.output import explanation_to_json
 from cli.lines import format_json
 from cli.render.compiled_config import compile_config
+from cli.render.facts_file import encode_facts, parse_facts
 from cli.render.preview import preview_node
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, ObjectMeta, Taint
 from libs.common.contract.services import WATCHER_LEASE_NAME
@@ -149,15 +150,21 @@ def withheld() -> Node:
 NODES = [overwritten(), plan_and_apply(overwritten(), FACTS, ClusterConfig())]
 
 
+def managed(node: Node, managed_fields: msgspec.Raw = MANAGED) -> Node:
+    """Return the Node as the API server returns it."""
+    body = msgspec.to_builtins(node)
+    body["metadata"]["managedFields"] = managed_fields
+    return msgspec.json.decode(msgspec.json.encode(body), type=ManagedNode)
+
+
 def text_of(node: Node, managed_fields: msgspec.Raw = MANAGED) -> str:
-    reports = report_kept_keys(node, managed_fields)
+    reports = report_kept_keys(managed(node, managed_fields))
     return render_lines([line for each in reports for line in format_kept_key(each)], None)
 
 
 def test_explain_tells_it_and_calls_the_node_not_healthy():
-    node = NODES[1]
-    described = DescribedNode(node=node, facts=FACTS)
-    found = make_evidence(node, machine_result=described, managed_fields={node.name: MANAGED})
+    node = managed(NODES[1])
+    found = make_evidence(node, machine_result=DescribedNode(node=node, facts=FACTS))
     explanation = explain_node_evidence(found, DeletionPolicy())
     said = json.loads(format_json(explanation_to_json(explanation)))
     [told] = said["keptKeys"]
@@ -176,7 +183,7 @@ def test_a_withheld_taint_is_told_with_its_opt_in():
     config = compile_config(RULE, "rules.yaml")
     [report] = preview_node(DescribedNode(node=withheld(), facts=FACTS), config, now=NOW).kept_keys
     recorded = plan_and_apply(withheld(), FACTS, TAINT)
-    assert report_kept_keys(recorded, MANAGED) == (report,)
+    assert report_kept_keys(managed(recorded)) == (report,)
     assert report.fix == f"kubectl annotate node web-1 {APPLY_TAINTS_ANNOTATION}=true"
     assert (report.manager, report.since) == ("", None)
     assert "is not set" in text_of(recorded)
@@ -185,7 +192,7 @@ def test_a_withheld_taint_is_told_with_its_opt_in():
 def test_the_newest_client_counts_and_for_a_taint_the_one_that_wrote_the_list():
     node = plan_and_apply(make_node(), FACTS, TAINT)
     node = change_metadata(node, taints=(Taint(key="example.com/agent", value="x", effect="NoExecute"),))
-    [report] = report_kept_keys(node, MANAGED)
+    [report] = report_kept_keys(managed(node))
     assert (report.manager, report.current) == ("kube-controller-manager", "x")
     assert report.fix.startswith("kubectl taint node web-1 example.com/agent:NoExecute-")
     later = msgspec.Raw(msgspec.json.encode([*MANAGERS, entry("lens", "2026-03-01T11:46:00Z", labels(ZONE))]))
@@ -199,10 +206,8 @@ def test_without_usable_managed_fields_the_client_is_unknown(managed: bytes):
     assert "set by an unknown client\n" in text_of(NODES[0], msgspec.Raw(managed))
 
 
-def test_managed_fields_are_read_beside_the_node_and_not_into_it():
-    body = msgspec.to_builtins(NODES[0])
-    body["metadata"]["managedFields"] = MANAGERS
-    read = msgspec.json.decode(msgspec.json.encode(body), type=ManagedNode)
-    assert read.without_managers() == NODES[0]
-    assert type(read.without_managers().metadata) is type(NODES[0].metadata)
-    assert text_of(read.without_managers(), read.metadata.managed_fields) == text_of(NODES[0])
+def test_managed_fields_are_not_written_to_a_facts_file():
+    node = NODES[0]
+    file = encode_facts([DescribedNode(node=managed(node), facts=FACTS)])
+    assert b"managedFields" not in file
+    assert [each.node for each in parse_facts(file)] == [node]
