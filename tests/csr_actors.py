@@ -38,11 +38,9 @@ from tests.clocks import ManualClock
 from tests.csr_cases import (
     AMONG_OTHERS,
     API_SERVER,
-    NODES,
     SERVICE_NETWORKS,
     WHO,
     CsrCase,
-    make_metadata_events,
 )
 from tests.csr_der import replace_text
 from tests.in_memory_api import InMemoryEvents, PatchFailed
@@ -217,13 +215,6 @@ class CsrServiceFlow(ServiceFlow):
         )
 
     # ---- events of metadata
-
-    async def publish_case_cluster(self) -> None:
-        """The Nodes of `csr_cases`, and the reports on their machines."""
-        for node in NODES.values():
-            await self.publish_node(node)
-        for event in make_metadata_events():
-            await self.publish(msgspec.structs.replace(event, stream_id=self.stream_id))
 
     async def enrich_request(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
         """The enriched request; keywords are fields of CsrEnriched."""

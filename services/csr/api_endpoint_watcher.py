@@ -54,7 +54,9 @@ class ApiEndpointWatcher:
             identity = await self.kube.fetch_server_identity()
         except KubeError as error:
             self._failures += 1
-            self._record_failure(error.message)
+            if error.message != self.endpoint.fault:
+                log.warning("cannot read the certificate of the API server", extra={"reason": error.message})
+            self.endpoint = ApiEndpoint(identities=self.endpoint.identities, fault=error.message)
             return min(backoff_seconds(self._failures, self.random.random()), _MAX_BACKOFF_SECONDS)
         self._failures = 0
         self._reads += 1
@@ -72,11 +74,6 @@ class ApiEndpointWatcher:
             return ()
         why = f" ({self.endpoint.fault})" if self.endpoint.fault else ""
         return (f"{_NOT_READ}{why}: requests for more than a node name wait until then",)
-
-    def _record_failure(self, why: str) -> None:
-        if why != self.endpoint.fault:
-            log.warning("cannot read the certificate of the API server", extra={"reason": why})
-        self.endpoint = ApiEndpoint(identities=self.endpoint.identities, fault=why)
 
 
 def add_handshake(

@@ -23,7 +23,6 @@ CHECK_INTERVAL_SECONDS: Final = 1.0
 BATCH_SECONDS: Final = 0.1  # changes within it lead to one evaluation
 _WORKERS: Final = 8
 _MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not flood the API server with Events
-_MAX_RETRY_SECONDS: Final = 60.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -59,7 +58,7 @@ class WaitingRequestReconciler:
         if pending := self.state.requests.by_name.get(name):
             pending.retry_at = math.inf
             if isinstance(disposition, Nak):
-                pending.retry_at = self.clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
+                pending.retry_at = self.clock() + disposition.delay_seconds
 
     def run_periodic_checks(self) -> None:
         """Enqueue the due requests, record Events for long waits and update the metrics."""

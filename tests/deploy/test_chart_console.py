@@ -48,13 +48,6 @@ def test_its_account_may_only_create_the_two_reviews():
     assert NAME not in select_kind(found, "Role")
 
 
-@pytest.mark.parametrize("overrides", [{"console.enabled": False}, {"console.exposed.enabled": False}])
-def test_a_console_that_is_not_exposed_has_neither_rights_nor_a_service(overrides: dict[str, Any]):
-    found = render(**overrides)
-    assert NAME not in select_kind(found, "ClusterRole")
-    assert NAME not in select_kind(found, "Service")
-
-
 def test_its_service_leads_to_the_port_of_its_pod():
     found = render(**{"console.exposed.service.type": "NodePort", "console.exposed.service.port": 8443})
     service = select_kind(found, "Service")[NAME]["spec"]

@@ -280,6 +280,7 @@ def test_the_console_is_off_until_a_value_enables_it_and_has_no_rights(tmp_path:
     assert account not in bound
     ports = [port["name"] for container in containers(deployment) for port in container["ports"]]
     assert ports == ["metrics"], "no Service can lead to its page"
+    assert not [name for name in select_kind(found, "Service") if name.endswith("-console")]
 
 
 def test_the_console_runs_in_the_process_of_the_daemonset(tmp_path: Path):

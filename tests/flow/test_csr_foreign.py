@@ -1,5 +1,6 @@
 """Requests of Nodes that the file has be another's: csr neither approves nor denies them."""
 
+import math
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
 from tests.clocks import ManualClock
-from tests.csr_actors import CsrServiceFlow, make_serving_request
+from tests.csr_actors import SOON, CsrServiceFlow, make_serving_request
 from tests.service_flow import REFUSED
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
@@ -66,6 +67,24 @@ async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrService
         await flow.enrich(OURS, HONEST)
         await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
+
+
+async def test_a_request_whose_node_becomes_ours_without_a_leader_is_answered_once_there_is_one(
+    flow: CsrServiceFlow,
+):
+    """Its message is acknowledged, so nobody delivers it again."""
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock, **by(TEAM_A)) as csr:
+        await flow.enrich(THEIRS, HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "not-ours")
+        clock.advance(11)
+        await flow.enrich(OURS, HONEST)
+        pending = csr._state.requests.by_name["csr-1"]
+        await wait_until(lambda: pending.retry_at < math.inf, "csr may not answer it")
+        csr._waiting_request_reconciler.run_periodic_checks()
+        await flow.publish_leading()
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrServiceFlow):

@@ -73,15 +73,6 @@ def test_what_becomes_of_each_case():
             assert told(decision).isprintable()
 
 
-def test_nothing_good_is_approved_without_its_machines_word():
-    for case in (case for case in CASES if case.expected == "approve"):
-        with naming(case.name):
-            fault = MachineFault(kind="timeout", step="connect", message="no answer")
-            for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "earlier"}):
-                assert isinstance(judged(case, **known).decision, Wait)
-            assert isinstance(judged(case, facts=HONEST).decision, Wait)  # of another machine
-
-
 def test_what_is_wrong_in_itself_is_denied_whatever_is_known():
     for case in (case for case in CASES if case.expected == "deny"):
         with naming(case.name):

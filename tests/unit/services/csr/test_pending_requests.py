@@ -115,6 +115,7 @@ def test_who_only_bears_a_nodes_name_supersedes_nothing_of_that_node():
     stranger = make_request("stranger", groups=groups, created=created, resource_version="500")
     requesters = heard(filed("mine", 1), stranger)
     assert requesters.find_newest("web-1") == "mine"
+    assert requesters.find_superseding("stranger") is None
     requesters = heard(filed("mine", 1), approved(stranger))
     assert requesters.find_newest("web-1") == "mine"
 
