@@ -19,7 +19,6 @@ RejectableKind = Literal["annotation", "label", "taint"]
 # The kinds to omit in turn while rejections name no field, like those of webhooks. Taints come last, because
 # they keep pods away.
 _STEPS: Final[tuple[frozenset[RejectableKind], ...]] = (
-    frozenset(),
     frozenset({"annotation"}),
     frozenset({"label"}),
     frozenset({"annotation", "label"}),
@@ -34,7 +33,7 @@ class Rejection(msgspec.Struct, frozen=True):
     kinds: frozenset[RejectableKind] = frozenset()
     message: str = ""
     named_kinds: frozenset[RejectableKind] = frozenset()  # the `kinds` whose fields a rejection has named
-    step: int = 0  # index of the last step that was tried
+    tried: tuple[frozenset[RejectableKind], ...] = ()  # the `kinds` before
 
 
 NO_REJECTION: Final = Rejection()
@@ -43,13 +42,10 @@ NO_REJECTION: Final = Rejection()
 def extend_rejection(before: Rejection, fields: Iterable[str], message: str) -> Rejection | None:
     """Return what to omit after another rejection that names these `fields`; None if all was tried."""
     named = before.named_kinds.union(kind for field in fields if (kind := _kind_of_field(field)))
-    if named - before.kinds:
-        return Rejection(before.kinds | named, message, named, before.step)
-    for step in range(before.step + 1, len(_STEPS)):
-        kinds = named | _STEPS[step]
-        if kinds not in (before.kinds, named):
-            return Rejection(kinds, message, named, step)
-    return None
+    tried = (*before.tried, before.kinds)
+    candidates = (before.kinds | named, *(named | step for step in _STEPS))
+    kinds = next((each for each in candidates if each not in tried), None)
+    return None if kinds is None else Rejection(kinds, message, named, tried)
 
 
 def drop_rejected(effects: RuleEffects, rejection: Rejection) -> RuleEffects:
