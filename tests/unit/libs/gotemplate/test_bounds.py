@@ -169,55 +169,13 @@ def test_a_caller_deep_in_its_own_stack_gets_an_error_of_the_template():
 # ---- properties
 
 
-FRAGMENTS = st.sampled_from(
-    [
-        *(
-            "{{",
-            "}}",
-            "{{-",
-            "-}}",
-            "{{/*",
-            "*/}}",
-            "(",
-            ")",
-            "|",
-            ",",
-            ":=",
-            "=",
-            ".",
-            "$",
-            "$x",
-            ".Hostname",
-        ),
-        *(
-            ".Tags",
-            "if ",
-            "else ",
-            "end",
-            "range ",
-            "with ",
-            "define ",
-            "template ",
-            "block ",
-            "break",
-            "nil",
-        ),
-        *(
-            "continue",
-            "true",
-            "print ",
-            "printf ",
-            "index ",
-            "regexFind ",
-            "replace ",
-            "upper ",
-            "eq ",
-            "and ",
-        ),
-        *('"%5d"', '"a"', "`b`", "'c'", "1", "0x", "1e9", "1e", "-", "+", "_", " ", "\n", "\t", "é", "\x00"),
-        *("\ud800", "\\", '"', "`", "'", "{{if true}}", "{{end}}", "{{range 3}}", "{{.}}", "{{else}}"),
-    ]
-)
+TOKENS = r"""
+{{ }} {{- -}} {{/* */}} ( ) | , := = . $ $x .Hostname .Tags end break nil continue true
+"%5d" "a" `b` 'c' 1 0x 1e9 1e - + _ é \ " ` ' {{end}} {{.}} {{else}}
+"""
+WORDS = "if else range with define template block print printf index regexFind replace upper eq and"
+OTHERS = [" ", "\n", "\t", "\x00", "\ud800", "{{if true}}", "{{range 3}}"]
+FRAGMENTS = st.sampled_from([*TOKENS.split(), *(f"{word} " for word in WORDS.split()), *OTHERS])
 SOURCES = st.one_of(
     st.text(),
     st.lists(FRAGMENTS, max_size=30).map("".join),

@@ -60,11 +60,6 @@ def test_two_replicas_write_the_same_bytes():
     )
 
 
-def test_a_node_without_one_says_so():
-    record = read_ownership_record(make_node())
-    assert (record.state, record.is_new, record.problem) == ("absent", True, "")
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "{", "null", "[]", "{}", '{"v":0}', '{"v":"1"}', '{"v":1,"labels":[]}', '{"v":1,"labels":{"a":1}}',
