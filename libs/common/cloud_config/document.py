@@ -13,6 +13,7 @@ from libs.common.cloud_config.mapping_reader import (
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.cloud_config.read_rule import read_rule
 from libs.common.cloud_config.read_sections import read_external_ips, read_ownership, read_pools
+from libs.common.cloud_config.selectors import PatternBudget
 from libs.common.safe_yaml import YamlError, compose_yaml
 
 
@@ -51,7 +52,8 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     top = MappingReader(findings).mapping(root, FILE_KEYS, "").values
     cluster = top["global"].values if "global" in top else {}
     external_ips: ParsedMapping | None = cluster.get("externalIPs")
-    rules = tuple(read_rule(item, findings) for item in top.get("transformations", ()))
+    patterns = PatternBudget()
+    rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
     ipam = top["ipam"].values if "ipam" in top else {}
     for item in (external_ips, top.get("ipam"), top.get("ownership")):
         if item is not None and item.values:
@@ -61,8 +63,8 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
         prefer_ipv6=cluster.get("preferIPv6"),
         external_ips=read_external_ips(external_ips),
         rules=rules,
-        pools=read_pools(ipam.get("pools", ()), findings),
-        ownership=read_ownership(top.get("ownership"), findings),
+        pools=read_pools(ipam.get("pools", ()), findings, patterns),
+        ownership=read_ownership(top.get("ownership"), findings, patterns),
         warnings=findings.warnings,
         differences=findings.differences,
     )

@@ -20,12 +20,12 @@ from libs.common.cloud_config.model import (
     Rule,
     RuleEntry,
 )
-from libs.common.cloud_config.selectors import PatternError, check_pattern, parse_go_integer
+from libs.common.cloud_config.selectors import PatternBudget, PatternError, parse_go_integer
 
 _OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVERRIDABLE]
 
 
-def read_rule(item: ParsedMapping, findings: Findings) -> Rule:
+def read_rule(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> Rule:
     """Return the rule; report mistakes to `findings`."""
     values = item.values
     features = values.get("features")
@@ -34,7 +34,7 @@ def read_rule(item: ParsedMapping, findings: Findings) -> Rule:
         name=values.get("name", ""),
         index=item.index,
         line=item.line,
-        selector=read_selector(item, findings),
+        selector=read_selector(item, findings, patterns),
         annotations=_entries("annotations", item, findings, lambda _: ""),
         labels=_entries("labels", item, findings, _any if sanitize else label_value_problem),
         taints=_entries("taints", item, findings, _taint_problem),
@@ -47,23 +47,27 @@ def read_rule(item: ParsedMapping, findings: Findings) -> Rule:
 # ---- selectors
 
 
-def read_selector(item: ParsedMapping, findings: Findings) -> tuple[NodeSelectorTerm, ...]:
+def read_selector(
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget
+) -> tuple[NodeSelectorTerm, ...]:
     """Return the nodeSelector of a rule, a pool or an ownership."""
     terms: Iterable[ParsedMapping] = item.values.get("nodeSelector", ())
-    return tuple(_term(term, findings) for term in terms)
+    return tuple(_term(term, findings, patterns) for term in terms)
 
 
-def _term(item: ParsedMapping, findings: Findings) -> NodeSelectorTerm:
+def _term(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> NodeSelectorTerm:
     expressions: Iterable[ParsedMapping] = item.values.get("matchExpressions", ())
-    found = [_requirement(each, findings) for each in expressions]
+    found = [_requirement(each, findings, patterns) for each in expressions]
     return NodeSelectorTerm(requirements=tuple(each for each in found if each is not None))
 
 
-def _requirement(item: ParsedMapping, findings: Findings) -> NodeSelectorRequirement | None:
+def _requirement(
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget
+) -> NodeSelectorRequirement | None:
     given: dict[str, Any] = item.values
     operator = given.get("operator")
     values: tuple[str, ...] = given.get("values", ())
-    if operator is not None and (problem := _values_problem(operator, values)):
+    if operator is not None and (problem := _values_problem(operator, values, patterns)):
         findings.add_mistake(item.line, f"{item.path}.values", problem)
         operator = None
     key = given.get("key")
@@ -72,7 +76,7 @@ def _requirement(item: ParsedMapping, findings: Findings) -> NodeSelectorRequire
     return NodeSelectorRequirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)
 
 
-def _values_problem(operator: str, values: tuple[str, ...]) -> str:
+def _values_problem(operator: str, values: tuple[str, ...], patterns: PatternBudget) -> str:
     match operator:
         case "In" | "NotIn":
             return "" if values else f"must have at least one value for {operator}"
@@ -81,15 +85,15 @@ def _values_problem(operator: str, values: tuple[str, ...]) -> str:
         case _ if len(values) != 1:
             return f"must have exactly one value for {operator}"
         case "Regexp":
-            return _pattern_problem(values[0])
+            return _pattern_problem(values[0], patterns)
         case _:
             whole = parse_go_integer(values[0]) is not None
             return "" if whole else f'must have one integer for {operator}, not "{truncate_line(values[0])}"'
 
 
-def _pattern_problem(pattern: str) -> str:
+def _pattern_problem(pattern: str, patterns: PatternBudget) -> str:
     try:
-        check_pattern(pattern)
+        patterns.check(pattern)
     except PatternError as error:
         return f"must have one pattern (RE2, as in Go) for Regexp: {truncate_line(str(error))}"
     return ""

@@ -8,6 +8,7 @@ from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.mapping_reader import Located, ParsedMapping
 from libs.common.cloud_config.model import ExternalIPs, Network, Ownership, OwnershipConfig, Pool
 from libs.common.cloud_config.read_rule import read_selector
+from libs.common.cloud_config.selectors import PatternBudget
 from libs.common.contract.controllers import canonical_name
 from libs.common.contract.platforms import PLATFORMS
 
@@ -17,7 +18,9 @@ MAX_POOLS: Final = 1000
 _MASK_KEY: Final[dict[Family, str]] = {4: "maskSizeIPv4", 6: "maskSizeIPv6"}
 
 
-def read_pools(items: Sequence[ParsedMapping], findings: Findings) -> tuple[Pool, ...]:
+def read_pools(
+    items: Sequence[ParsedMapping], findings: Findings, patterns: PatternBudget
+) -> tuple[Pool, ...]:
     """Return the pools; report mistakes to `findings`."""
     if len(items) > MAX_POOLS:
         message = f"are {len(items)}, more than the {MAX_POOLS} allowed"
@@ -33,7 +36,7 @@ def read_pools(items: Sequence[ParsedMapping], findings: Findings) -> tuple[Pool
                 name=_name(item, [pool.name for pool in pools], findings),
                 index=item.index,
                 line=item.line,
-                selector=read_selector(item, findings),
+                selector=read_selector(item, findings, patterns),
                 cidrs=tuple(str(each.value) for each in networks),
                 mask_size_ipv4=_mask_size(4, item, networks, findings),
                 mask_size_ipv6=_mask_size(6, item, networks, findings),
@@ -117,7 +120,9 @@ def read_external_ips(item: ParsedMapping | None) -> ExternalIPs:
 # ---- ownership: a mistake never makes a controller manage more Nodes
 
 
-def read_ownership(item: ParsedMapping | None, findings: Findings) -> OwnershipConfig:
+def read_ownership(
+    item: ParsedMapping | None, findings: Findings, patterns: PatternBudget
+) -> OwnershipConfig:
     """Return the ownership; report mistakes to `findings`."""
     if item is None:
         return OwnershipConfig()
@@ -125,15 +130,15 @@ def read_ownership(item: ParsedMapping | None, findings: Findings) -> OwnershipC
     written: Iterable[ParsedMapping] = item.values.get("controllers", ())
     for each in written:
         name = _controller(each, of_controllers, findings)
-        ownership = _ownership(each, findings)
+        ownership = _ownership(each, findings, patterns)
         if name:
             of_controllers[name] = ownership
-    return OwnershipConfig(default=_ownership(item, findings), by_controller=of_controllers)
+    return OwnershipConfig(default=_ownership(item, findings, patterns), by_controller=of_controllers)
 
 
-def _ownership(item: ParsedMapping, findings: Findings) -> Ownership:
+def _ownership(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> Ownership:
     return Ownership(
-        selector=read_selector(item, findings),
+        selector=read_selector(item, findings, patterns),
         provider_id_schemes=_schemes(item, findings),
     )
 

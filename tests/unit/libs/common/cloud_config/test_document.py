@@ -1,5 +1,7 @@
 """What a config file says; all else that the reference reads: tests/contract/test_config_decoding.py."""
 
+import time
+
 import pytest
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
@@ -67,3 +69,16 @@ def test_a_file_that_was_cut_off_is_too_long_however_few_characters_it_has():
     rest = b"transformations: []\n#  " + "é".encode() * (1 << 19)
     with pytest.raises(CloudConfigError, match="longer than 1048576 bytes"):
         parse_cloud_config(rest[: (1 << 20) + 1], "ccm-config.yaml")  # as much as is read of one
+
+
+@pytest.mark.parametrize("pattern", [r"(\pL{100})", r"(\pL{400})"], ids=["large", "too large"])
+def test_a_file_of_large_patterns_is_refused_before_they_take_minutes(pattern: str):
+    requirements = "".join(
+        f"    - {{key: zone, operator: Regexp, values: ['{pattern}{n}']}}\n" for n in range(5000)
+    )
+    began = time.process_time()
+    with pytest.raises(CloudConfigError, match="the earlier patterns of the file are too many and too large"):
+        parse_cloud_config(
+            "transformations:\n- nodeSelector:\n  - matchExpressions:\n" + requirements, "ccm-config.yaml"
+        )
+    assert time.process_time() - began < 20  # all of them would take more than a minute
