@@ -119,9 +119,12 @@ def assess_case(case: DeletionCase, policy: DeletionPolicy) -> Assessment:
 
 def assess_instance_gone(case: DeletionCase, policy: DeletionPolicy) -> Assessment:
     """Assess the evidence that the account which has shown the Node's instance alive has it no more."""
-    assessment = assess_last_round(case, policy)
     record = case.record
-    view = case.instances.get(record.account) if record is not None else None
+    if record is None:
+        return Assessment(missing=("a record that an account has shown its instance alive",))
+    of_node = assess_node(case.node, case.now, min_not_ready=policy.min_not_ready)
+    assessment = assess_instance(case, record) + of_node
+    view = case.instances.get(record.account)
     history = view.history if view is not None else None
     if not history and assessment.missing:
         return assessment
@@ -129,15 +132,6 @@ def assess_instance_gone(case: DeletionCase, policy: DeletionPolicy) -> Assessme
     if history and history.age(now=case.now, monotonic_now=case.monotonic_now) > policy.max_round_age:
         assessment += Assessment(missing=("a recent round, by the clocks of both cloud and lifecycle",))
     return assessment
-
-
-def assess_last_round(case: DeletionCase, policy: DeletionPolicy) -> Assessment:
-    """Assess the last reports of the accounts, without their history."""
-    if case.record is None:
-        return Assessment(missing=("a record that an account has shown its instance alive",))
-    return assess_instance(case, case.record) + assess_node(
-        case.node, case.now, min_not_ready=policy.min_not_ready
-    )
 
 
 def assess_replica(replica: ReplicaStatus, policy: DeletionPolicy) -> Assessment:

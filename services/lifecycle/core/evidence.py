@@ -15,7 +15,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time
 
-PROOF_FAULT: Final = "wrong_machine"  # the fault of a poll to which other machines answered
+_PROOF_FAULT: Final = "wrong_machine"  # the fault of a poll to which other machines answered
 _MAX_SHOWN_LENGTH: Final = 64  # characters of a text from a kubelet or machine
 
 # The reference controller's rule for preempted GCP spot machines, which return with another address.
@@ -45,6 +45,11 @@ class MachineIndex(msgspec.Struct, frozen=True, kw_only=True):
     nodes_by_machine_name: Mapping[str, Collection[str]] = {}
 
 
+def shows_others(report: NodeUnreachable) -> bool:
+    """Whether other machines answered that poll at all addresses of the Node."""
+    return bool(report.foreign_machines) and report.fault.kind == _PROOF_FAULT
+
+
 def collect_machine_names(report: MachineReport) -> frozenset[str]:
     """Return the node names of the machines that answered, by that report."""
     if isinstance(report, NodeEnriched):
@@ -58,9 +63,8 @@ def assess_report(node: Node, report: MachineReport | None, machines: MachineInd
         return Assessment(missing=("metadata has not reported on its machine yet",))
     if isinstance(report, NodeEnriched):
         return Assessment(missing=("its machine answers",))
-    fault = report.fault
-    if not report.foreign_machines or fault.kind != PROOF_FAULT:
-        text = f"another machine in its place: silence and errors prove nothing ({fault.kind})"
+    if not shows_others(report):
+        text = f"another machine in its place: silence and errors prove nothing ({report.fault.kind})"
         return Assessment(missing=(text,))
     if _machine_identity(report.node) != _machine_identity(node):
         return Assessment(missing=("a poll after the last change of its addresses or its systemUUID",))

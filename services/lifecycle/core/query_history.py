@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import NodeUnreachable
-from services.lifecycle.core.evidence import PROOF_FAULT, Assessment, MachineReport
+from services.lifecycle.core.evidence import Assessment, MachineReport, shows_others
 
 # A longer time between two queries ends the history; metadata polls once a minute.
 MAX_GAP: Final = timedelta(minutes=10)
@@ -42,11 +42,7 @@ class QueryHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 def extract_query(report: MachineReport, received_at: float) -> QueryResult | None:
     """Return the poll behind a report; None if it proves nothing."""
-    if (
-        not isinstance(report, NodeUnreachable)
-        or not report.foreign_machines
-        or report.fault.kind != PROOF_FAULT
-    ):
+    if not isinstance(report, NodeUnreachable) or not shows_others(report):
         return None
     times = [machine.queried_at for machine in report.foreign_machines]
     return QueryResult(

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from libs.common.contract.events import InstanceUnknown
 from libs.common.contract.instances import InstanceAnchor, InstanceWitness
 from libs.common.contract.node import Node
-from services.lifecycle.core.decide import DeletionPolicy, assess_last_round
 from services.lifecycle.core.evidence import Assessment, MachineIndex, MachineReport
 from services.lifecycle.core.instance_evidence import CLAUSES, assess_instance
 from services.lifecycle.core.instance_reports import AccountView, InstanceReports, drop_silent_accounts
@@ -259,8 +258,7 @@ def test_an_account_that_reports_on_other_nodes_of_the_cloud_must_report_on_each
     case = index.build_case(NODE, SOON, 10.0)
     assert case.accounts == ["other", "prod"]
     assert index.build_case(NODE, SOON, 3601.5).accounts == []
-    decision = assess_last_round(case, DeletionPolicy())
-    assert decision.missing[0].startswith("account other has not reported on it yet")
+    assert assess(case).missing[0].startswith("account other has not reported on it yet")
 
 
 def test_the_anchors_of_an_account_are_the_recorded_and_those_that_its_instances_have_now():
