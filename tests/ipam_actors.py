@@ -36,11 +36,12 @@ PODS = ("10.244.0.0/16", "fd00:10:244::/48")
 Failing = Callable[[str, str], KubeError | None]  # verb and name -> what is raised
 
 
-class InMemoryCluster(InMemoryEvents):
+class InMemoryCluster(InMemoryEvents, IpamServer):
     """Nodes, ConfigMaps and Events of an API server; writes fail as they do there."""
 
     def __init__(self) -> None:
-        super().__init__()
+        InMemoryEvents.__init__(self)
+        IpamServer.__init__(self)
         self.patched: list[str] = []  # names of Nodes, of patches that failed too
         self.lists: Counter[str] = Counter()  # of "nodes" and "configmaps", that succeeded
         self.fails_before: Failing = lambda verb, name: None
@@ -48,35 +49,10 @@ class InMemoryCluster(InMemoryEvents):
         self.watchers: Callable[[Node], Awaitable[object]] | None = None
         self.gate = asyncio.Event()  # cleared, it holds each list of ConfigMaps
         self.gate.set()
-        self.server = IpamServer()
-
-    # ---- writes and reads of the test
-
-    def put(self, node: Node) -> Node:
-        """Create or replace a Node, as another client does."""
-        return self.server.put_node(node)
-
-    def delete(self, name: str) -> None:
-        del self.server.nodes[name]
-
-    def node(self, name: str) -> Node:
-        return self.server.nodes[name]
 
     def pod_cidrs(self) -> dict[str, tuple[str, ...]]:
         """Pod CIDRs by Node name; Nodes without pod CIDRs are left out."""
-        nodes = self.server.nodes.values()
-        return {node.name: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
-
-    def delete_pages(self) -> None:
-        self.server.pages.clear()
-
-    @property
-    def pages(self) -> Mapping[str, ConfigMap]:
-        return self.server.pages
-
-    @property
-    def page_writes(self) -> int:
-        return self.server.page_writes
+        return {node.name: node.spec.pod_cidrs for node in self.nodes.values() if node.spec.pod_cidrs}
 
     def _fail(self, judge: Failing, verb: str, name: str) -> None:
         error = judge(verb, name)
@@ -102,19 +78,19 @@ class InMemoryCluster(InMemoryEvents):
 
     def _write(self, verb: str, config_map: ConfigMap) -> ConfigMap:
         self._fail(self.fails_before, verb, config_map.metadata.name)
-        written = self.server.put_page(None, config_map)
+        written = self.put_page(None, config_map)
         self._fail(self.fails_after, verb, config_map.metadata.name)
         return written
 
     async def list_nodes(self) -> AsyncIterator[Page[Node]]:
         self._fail(self.fails_before, "list", "nodes")
         self.lists["nodes"] += 1
-        yield Page(items=tuple(self.server.nodes.values()), resource_version="")
+        yield Page(items=tuple(self.nodes.values()), resource_version="")
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
         self.patched.append(name)
         self._fail(self.fails_before, "patch", name)
-        node = self.server.patch(None, name, json_patch)
+        node = self.patch(None, name, json_patch)
         if self.watchers is not None:
             await self.watchers(node)
         self._fail(self.fails_after, "patch", name)
@@ -179,13 +155,12 @@ class IpamFlow(ServiceFlow):
     async def join_nodes(self, *numbers: int, facts: MachineFacts | None = None, **fields: Any) -> None:
         """Nodes web-<number> join; watcher and metadata publish them. Keywords are those of `make_node`."""
         for number in numbers:
-            node = self.kube.put(make_numbered_node(number, **fields))
+            node = self.kube.put_node(make_numbered_node(number, **fields))
             await self.enrich(node, facts or make_numbered_facts(number))
 
     async def delete_node(self, number: int) -> None:
         """The Node is deleted; watcher and metadata publish that."""
-        node = self.kube.node(f"web-{number}")
-        self.kube.delete(node.name)
+        node = self.kube.nodes.pop(f"web-{number}")
         await self.publish_enriched_gone(node, observed=await self.publish_node_gone(node))
 
     # ---- results of ipam

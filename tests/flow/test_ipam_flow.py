@@ -160,9 +160,9 @@ async def test_a_node_of_whose_machine_nothing_is_known_waits_and_one_known_from
     flow: IpamFlow,
 ):
     async with flow.run_ipam():
-        await flow.publish_unreachable(flow.kube.put(make_numbered_node(1)))
+        await flow.publish_unreachable(flow.kube.put_node(make_numbered_node(1)))
         await flow.publish_unreachable(
-            flow.kube.put(make_numbered_node(2)), last_known=make_numbered_facts(2)
+            flow.kube.put_node(make_numbered_node(2)), last_known=make_numbered_facts(2)
         )
         await flow.wait_for_pod_cidrs(2)
         assert (
@@ -221,9 +221,9 @@ async def test_a_node_that_is_being_deleted_keeps_its_block(flow: IpamFlow):
     ):
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
-        node = flow.kube.node("web-1")
+        node = flow.kube.nodes["web-1"]
         metadata = msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
-        await flow.publish_node(flow.kube.put(msgspec.structs.replace(node, metadata=metadata)))
+        await flow.publish_node(flow.kube.put_node(msgspec.structs.replace(node, metadata=metadata)))
         await flow.join_nodes(2)
         for _ in range(4):
             await flow.advance_time(clock, 400.0, "nodes")
@@ -292,7 +292,7 @@ async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_w
     flow.kube.fails_before = lambda verb, name: None
     waiting = metrics.HANDLED.labels("ipam", "NodeEnriched", "waiting")._value
     before = waiting.get()
-    await flow.enrich(flow.kube.node("web-1"), make_numbered_facts(1), observed=1)
+    await flow.enrich(flow.kube.nodes["web-1"], make_numbered_facts(1), observed=1)
     async with flow.run_ipam():
         await wait_until(lambda: waiting.get() > before, "handed back")
         assert flow.kube.pod_cidrs() == {}
@@ -335,8 +335,8 @@ async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block
         await flow.publish_leading()
         await wait_until(lambda: not len(service._waiting_nodes), "the write is observed")
         if claims_are_lost:
-            flow.kube.delete_pages()
-        await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+            flow.kube.pages.clear()
+        await flow.publish_node(flow.kube.put_node(make_numbered_node(1)))
         await flow.wait_for_pod_cidrs(1, seconds=SOON)
         await flow.join_nodes(2)
         assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, seconds=SOON))
@@ -349,8 +349,8 @@ async def test_a_write_that_a_restored_etcd_does_not_have_is_repeated_if_it_is_n
     async with flow.run_ipam(clock=clock):
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
-        flow.kube.delete_pages()
-        flow.kube.put(make_numbered_node(1))
+        flow.kube.pages.clear()
+        flow.kube.put_node(make_numbered_node(1))
         await flow.join_nodes(2)
         await flow.wait_for_pod_cidrs(2)
         assert "web-1" not in flow.kube.pod_cidrs()
@@ -365,7 +365,7 @@ async def test_a_repeated_write_that_fails_is_tried_again_only_after_a_while(flo
     async with flow.run_ipam(clock=clock) as service:
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
-        flow.kube.put(make_numbered_node(1))
+        flow.kube.put_node(make_numbered_node(1))
         flow.kube.fails_before = lambda verb, name: Unreachable("no answer") if verb == "patch" else None
         clock.advance(OWN_WRITE_WAIT_SECONDS)
         await flow.publish_leading()
@@ -390,7 +390,7 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
         before = await flow.wait_for_pod_cidrs(1, 2)
         assert {cidrs[0] for cidrs in before.values()} == {"10.244.0.0/24", "10.244.1.0/24"}
         writes = flow.kube.page_writes
-        there = [flow.kube.node("web-1"), flow.kube.node("web-2")]
+        there = [flow.kube.nodes["web-1"], flow.kube.nodes["web-2"]]
         await flow.wipe(*there)
         await wait_until_led(service, flow.bus)
         await flow.join_nodes(3)
@@ -411,7 +411,7 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
 
 
 async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(flow: IpamFlow):
-    await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+    await flow.publish_node(flow.kube.put_node(make_numbered_node(1)))
     async with flow.run_ipam(ready=False) as service:
         await wait_until(lambda: len(service.problems()) == 1, "only a first word is missing")
         pool = Pool("default", 4, "10.244.0.0/16", 24)
@@ -450,7 +450,7 @@ async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tri
         await flow.join_nodes(1, 2)
         await wait_until(lambda: flow.kube.list_event_reasons("web-1") == [ASSIGNMENT_FAILED], "told")
         flow.kube.fails_before = lambda verb, name: None
-        await flow.enrich(flow.kube.node("web-1"), make_numbered_facts(1), observed=1)
+        await flow.enrich(flow.kube.nodes["web-1"], make_numbered_facts(1), observed=1)
         await flow.wait_for_pod_cidrs(1)
     [event, *_] = [event for event in flow.kube.events if event.regarding.name == "web-1"]
     assert event.message.startswith("Node web-1 status is now: CIDRAssignmentFailed: ")

@@ -30,7 +30,7 @@ async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow
     async with flow.run_ipam(clock=clock, **by(TEAM_A)) as ipam:
         await flow.join_nodes(1, labels=THEIRS)
         decided = await flow.wait_for_decision("web-1", "not-ours")
-        silent = flow.kube.put(make_numbered_node(2, labels=THEIRS))
+        silent = flow.kube.put_node(make_numbered_node(2, labels=THEIRS))
         await flow.publish_unreachable(silent)
         await flow.wait_for_decision("web-2", "not-ours")
         clock.advance(60.0)
@@ -60,7 +60,7 @@ async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(fl
         await flow.wait_for_decision("web-2", "not-ours")
         assert flow.kube.page_writes == 0
         for number, provider_id in ((2, "hcloud://7"), (1, "talos://metal/10.0.0.2")):
-            node = flow.kube.put(make_numbered_node(number, provider_id=provider_id))
+            node = flow.kube.put_node(make_numbered_node(number, provider_id=provider_id))
             await flow.enrich(node, make_numbered_facts(number))
         assert_disjoint(await flow.wait_for_pod_cidrs(1))
 
@@ -132,12 +132,12 @@ async def test_a_node_that_is_relabelled_before_its_block_is_written_gets_none(f
 
         def relabelled(verb: str, name: str) -> None:
             if verb in ("create", "update"):
-                flow.kube.put(make_numbered_node(1, labels=THEIRS))
+                flow.kube.put_node(make_numbered_node(1, labels=THEIRS))
 
         flow.kube.fails_before = relabelled
         await flow.join_nodes(1, labels=OURS)
         await wait_until(lambda: bool(flow.kube.patched), "ipam writes its block")
-        await flow.publish_node(flow.kube.node("web-1"))
+        await flow.publish_node(flow.kube.nodes["web-1"])
         await flow.wait_for_decision("web-1", "not-ours")
     assert flow.kube.pod_cidrs() == {}
     assert flow.kube.events == []

@@ -30,7 +30,7 @@ class Watching:
     def __init__(self) -> None:
         self.kube = InMemoryCluster()
         self.clock = ManualClock(NOW)
-        self.kube.server.now = self.clock.now
+        self.kube.now = self.clock.now
         self.events = EventRecorder(self.kube, component="", now=self.clock.now)
         kube: Any = self.kube
         self.allocator = Allocator(
@@ -57,7 +57,7 @@ class Watching:
         """It carries that, and so long after now it was made."""
         created = self.clock.now() + after
         metadata = ObjectMeta(name=name, uid=f"uid of {name}", creation_timestamp=created)
-        self.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=(pod_cidr,))))
+        self.kube.put_node(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=(pod_cidr,))))
 
     async def passes(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -139,7 +139,7 @@ async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(wat
     await watching.holds(ONE, gone("10.244.0.0/24", datetime.max.replace(tzinfo=UTC)))
     watching.kube.fails_before = lambda verb, name: Forbidden(name, status=403) if verb == "update" else None
     metadata = ObjectMeta(name="web-2", uid="uid-2")
-    watching.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=("192.168.3.0/24",))))
+    watching.kube.put_node(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=("192.168.3.0/24",))))
     await watching.passes(400)
     assert watching.blocks() == {"10.244.0.0/24", "192.168.3.0/24"}
 
@@ -147,12 +147,12 @@ async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(wat
 async def test_an_odd_pod_cidr_is_reported_once_though_its_page_was_not_written_in_between(watching, caplog):
     await watching.holds(ONE, Claim(block="10.244.0.0/24", uid="uid-1", node="web-1"))
     metadata = ObjectMeta(name="web-1", uid="uid-1")
-    watching.kube.put(Node(metadata=metadata))
+    watching.kube.put_node(Node(metadata=metadata))
     odd = ObjectMeta(name="web-2", uid="uid-2")
-    watching.kube.put(Node(metadata=odd, spec=NodeSpec(pod_cidrs=("10.244.0.0/24",))))
+    watching.kube.put_node(Node(metadata=odd, spec=NodeSpec(pod_cidrs=("10.244.0.0/24",))))
     await watching.passes(1)
     assert metrics.IPAM_CONFLICTS._value.get() == 1
-    watching.kube.delete("web-1")
+    watching.kube.nodes.pop("web-1")
     watching.kube.fails_before = lambda verb, name: Forbidden(name, status=403) if verb == "update" else None
     await watching.passes(400)
     assert metrics.IPAM_CONFLICTS._value.get() == 1
