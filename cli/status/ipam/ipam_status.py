@@ -46,7 +46,7 @@ from services.ipam.core.pages import (
     page_range_of,
 )
 from services.ipam.core.pool_usage import end_quarantine, measure_usage
-from services.ipam.core.pools import DEFAULT_POOL, PodNetworks, Pool
+from services.ipam.core.pools import DEFAULT_POOL, EffectiveNetworks, Pool
 from services.ipam.settings import IpamSettings
 
 _DEFAULT_OWNERSHIP: Final = Ownership()
@@ -269,7 +269,7 @@ def _get_default_masks(
     cidrs = flags.cluster_cidrs or [cidr for spec in specs for cidr in spec.cidrs]
     families = {network.family for network in map(parse_network, cidrs)}
     of_one: dict[Family, int] = dict.fromkeys(families, flags.mask_size) if len(families) == 1 else {}
-    default = PodNetworks(cidrs=())
+    default = EffectiveNetworks(cidrs=())
     return {
         4: flags.mask_size_ipv4 or of_one.get(4) or claimed.get(4) or default.mask_size_ipv4,
         6: flags.mask_size_ipv6 or of_one.get(6) or claimed.get(6) or default.mask_size_ipv6,

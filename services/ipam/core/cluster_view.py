@@ -21,10 +21,10 @@ from libs.common.contract.machine import MachineFacts
 from libs.common.contract.networks import parse_foreign_network
 from libs.common.contract.node import Node
 from libs.common.service.startup_gate import StartupGate
-from services.ipam.core.effective_networks import EffectiveNetworks, NetworkFlags, resolve_networks
+from services.ipam.core.effective_networks import NetworkFlags, resolve_networks
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.pools import Allocator as AllocatorType
-from services.ipam.core.pools import CannotAllocate, NotReady, Pool, select_pools
+from services.ipam.core.pools import CannotAllocate, EffectiveNetworks, NotReady, Pool, select_pools
 
 _NO_FACTS: Final = (
     "Talos has reported nothing about its machine yet, and no block may contain an address of it"
@@ -91,7 +91,7 @@ class ClusterView:
         facts = _facts_of(report) if report is not None and report.node.uid == node.uid else None
         if facts is None:
             return NotReady(_NO_FACTS)
-        return select_pools(node, facts, networks.pods, configured, self.allocator)
+        return select_pools(node, facts, networks, configured, self.allocator)
 
     def get_exclusions(self) -> Exclusions:
         """Return what no block may overlap. Raises TemporaryError while a part of it is unknown."""

@@ -8,7 +8,7 @@ import msgspec
 from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN, ClusterNetworksObserved
 from libs.common.contract.networks import Family, explain_no_blocks, parse_foreign_network, parse_network
 from services.ipam.core.pages import PAGE_LENGTHS
-from services.ipam.core.pools import CannotAllocate, NotReady, PodNetworks, validate_cluster_cidrs
+from services.ipam.core.pools import CannotAllocate, EffectiveNetworks, NotReady, validate_cluster_cidrs
 
 _DEFAULT_IPV4: Final = 24
 _DEFAULT_IPV6: Final = 80  # as the reference controller; kube-controller-manager uses 64
@@ -27,13 +27,6 @@ class NetworkFlags(msgspec.Struct, frozen=True, kw_only=True):
     mask_size: int = 0
     mask_size_ipv4: int = 0
     mask_size_ipv6: int = 0
-
-
-class EffectiveNetworks(msgspec.Struct, frozen=True, kw_only=True):
-    """The networks that pods may use, and the service networks, which they must not use."""
-
-    pods: PodNetworks
-    services: tuple[str, ...]
 
 
 def resolve_networks(
@@ -67,9 +60,7 @@ def resolve_networks(
     )
     if why := _validate_mask(4, ipv4) or _validate_mask(6, ipv6):
         return CannotAllocate(why)
-    return EffectiveNetworks(
-        pods=PodNetworks(cidrs=cidrs, mask_size_ipv4=ipv4, mask_size_ipv6=ipv6), services=services
-    )
+    return EffectiveNetworks(cidrs=cidrs, services=services, mask_size_ipv4=ipv4, mask_size_ipv6=ipv6)
 
 
 def _validate_mask(family: Family, mask: int) -> str:

@@ -59,10 +59,11 @@ class Pool(msgspec.Struct, frozen=True):
     mask: int
 
 
-class PodNetworks(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster's own CIDRs, the primary family first, and the mask of a Node's block."""
+class EffectiveNetworks(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster's own CIDRs for pods, the primary family first, and the mask of a Node's block."""
 
     cidrs: tuple[str, ...]
+    services: tuple[str, ...] = ()  # networks that pods must not use
     mask_size_ipv4: int = 24
     mask_size_ipv6: int = 80
 
@@ -70,7 +71,7 @@ class PodNetworks(msgspec.Struct, frozen=True, kw_only=True):
 def select_pools(
     node: Node,
     facts: MachineFacts,
-    networks: PodNetworks,
+    networks: EffectiveNetworks,
     specs: Sequence[PoolSpec],
     allocator: Allocator,
 ) -> tuple[Pool, ...] | NotReady | CannotAllocate:
@@ -111,7 +112,7 @@ def validate_cluster_cidrs(cidrs: Sequence[str]) -> str:
 
 
 def _choose_pools(
-    facts: MachineFacts, networks: PodNetworks, specs: Sequence[PoolSpec]
+    facts: MachineFacts, networks: EffectiveNetworks, specs: Sequence[PoolSpec]
 ) -> dict[Family, tuple[Pool, ...]] | NotReady | CannotAllocate:
     """Return by family, the primary one first, the pools of the first spec that selects the machine.
 
@@ -132,7 +133,7 @@ def _choose_pools(
 
 
 def _order_by_family(
-    found: Mapping[Family, tuple[Pool, ...]], networks: PodNetworks
+    found: Mapping[Family, tuple[Pool, ...]], networks: EffectiveNetworks
 ) -> dict[Family, tuple[Pool, ...]] | CannotAllocate:
     """Require every family of the cluster, because podCIDRs are immutable."""
     required = [parse_network(cidr).family for cidr in networks.cidrs]
@@ -144,7 +145,7 @@ def _order_by_family(
     return {family: found[family] for family in dict.fromkeys((*required, *_FAMILIES)) if family in found}
 
 
-def _build_pools(spec: PoolSpec, family: Family, networks: PodNetworks) -> tuple[Pool, ...]:
+def _build_pools(spec: PoolSpec, family: Family, networks: EffectiveNetworks) -> tuple[Pool, ...]:
     """Return the spec's pools of a family. Raises ValueError if a network contains no block."""
     mask = _select_mask(family, spec, networks)
     offered = []
@@ -158,7 +159,7 @@ def _build_pools(spec: PoolSpec, family: Family, networks: PodNetworks) -> tuple
     return tuple(offered)
 
 
-def _select_mask(family: Family, spec: PoolSpec, networks: PodNetworks) -> int:
+def _select_mask(family: Family, spec: PoolSpec, networks: EffectiveNetworks) -> int:
     if family == 4:
         return networks.mask_size_ipv4 if spec.mask_size_ipv4 is None else spec.mask_size_ipv4
     return networks.mask_size_ipv6 if spec.mask_size_ipv6 is None else spec.mask_size_ipv6

@@ -8,7 +8,6 @@ from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.events import MAX_QUARANTINED_BLOCKS, Pulse, QuarantinedBlock, encode
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.ipam.core.effective_networks import (
-    EffectiveNetworks,
     NetworkFlags,
     resolve_networks,
     validate_network_flags,
@@ -20,7 +19,7 @@ from services.ipam.core.pool_usage import (
     find_refused_shrinks,
     measure_usage,
 )
-from services.ipam.core.pools import CannotAllocate, NotReady, Pool
+from services.ipam.core.pools import CannotAllocate, EffectiveNetworks, NotReady, Pool
 from services.ipam.settings import IpamSettings
 from tests.builders import NOW
 from tests.builders import make_cluster_networks as observe
@@ -54,7 +53,7 @@ def test_nothing_is_known_before_a_control_plane_reports_or_the_flags_say_both()
     said = NetworkFlags(cluster_cidrs=(V4,), service_cidrs=("10.96.0.0/12",))
     networks = resolve_networks(said, None, ())
     assert isinstance(networks, EffectiveNetworks)
-    assert (networks.pods.cidrs, networks.services) == ((V4,), ("10.96.0.0/12",))
+    assert (networks.cidrs, networks.services) == ((V4,), ("10.96.0.0/12",))
 
 
 def test_ranges_of_service_cidrs_are_spared_and_nothing_is_known_without_them():
@@ -67,9 +66,9 @@ def test_ranges_of_service_cidrs_are_spared_and_nothing_is_known_without_them():
 
 def test_flags_go_before_and_services_of_either_are_spared():
     networks = found(NetworkFlags(cluster_cidrs=(V4,), service_cidrs=("10.97.0.0/16",)), pod_cidrs=(V6,))
-    assert networks.pods.cidrs == (V4,)
+    assert networks.cidrs == (V4,)
     assert networks.services == ("10.97.0.0/16", "10.96.0.0/12")
-    assert found(NetworkFlags(), pod_cidrs=(V4, V6)).pods.cidrs == (V4, V6)
+    assert found(NetworkFlags(), pod_cidrs=(V4, V6)).cidrs == (V4, V6)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_a_block_is_as_large_as_the_flags_say_or_the_machine_config_or_24_and_80
     if "mask_size" in said:  # one family; a /26 is invalid for IPv6, which is not configured
         assert isinstance(resolve_networks(NetworkFlags(**said), observe(**observed), ()), EffectiveNetworks)  # type: ignore[arg-type]
         return
-    pods = found(NetworkFlags(**said), **observed).pods  # type: ignore[arg-type]
+    pods = found(NetworkFlags(**said), **observed)  # type: ignore[arg-type]
     assert (pods.mask_size_ipv4, pods.mask_size_ipv6) == masks
 
 

@@ -8,11 +8,18 @@ from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelector
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
 from libs.common.contract.networks import explain_no_blocks, parse_network
-from services.ipam.core.pools import Allocator, CannotAllocate, NotReady, PodNetworks, Pool, select_pools
+from services.ipam.core.pools import (
+    Allocator,
+    CannotAllocate,
+    EffectiveNetworks,
+    NotReady,
+    Pool,
+    select_pools,
+)
 from tests.builders import make_facts, make_node
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/56"
-DUAL = PodNetworks(cidrs=(V4, V6))
+DUAL = EffectiveNetworks(cidrs=(V4, V6))
 DEFAULT_V4 = Pool("default", 4, V4, 24)
 DEFAULT_V6 = Pool("default", 6, V6, 80)
 OWN_V6 = Pool("node-subnet", 6, "2001:db8:0:1::/64", 80)
@@ -34,7 +41,7 @@ def on(key: str, *values: str, operator: Operator = "In") -> tuple[NodeSelectorT
 
 def asked(
     facts: MachineFacts = FACTS,
-    networks: PodNetworks = DUAL,
+    networks: EffectiveNetworks = DUAL,
     specs: tuple[PoolSpec, ...] = (),
     allocator: Allocator = "RangeAllocator",
 ):
@@ -50,11 +57,11 @@ def names(answer) -> list[str]:
     ("networks", "pools"),
     [
         (DUAL, (DEFAULT_V4, DEFAULT_V6)),
-        (PodNetworks(cidrs=(V6, V4)), (DEFAULT_V6, DEFAULT_V4)),
-        (PodNetworks(cidrs=(V4,)), (DEFAULT_V4,)),
-        (PodNetworks(cidrs=(V6,)), (DEFAULT_V6,)),
-        (PodNetworks(cidrs=("10.244.7.7/16",), mask_size_ipv4=26), (Pool("default", 4, V4, 26),)),
-        (PodNetworks(cidrs=(V6,), mask_size_ipv6=64), (Pool("default", 6, V6, 64),)),
+        (EffectiveNetworks(cidrs=(V6, V4)), (DEFAULT_V6, DEFAULT_V4)),
+        (EffectiveNetworks(cidrs=(V4,)), (DEFAULT_V4,)),
+        (EffectiveNetworks(cidrs=(V6,)), (DEFAULT_V6,)),
+        (EffectiveNetworks(cidrs=("10.244.7.7/16",), mask_size_ipv4=26), (Pool("default", 4, V4, 26),)),
+        (EffectiveNetworks(cidrs=(V6,), mask_size_ipv6=64), (Pool("default", 6, V6, 64),)),
     ],
 )
 def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(networks, pools):
@@ -63,7 +70,7 @@ def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(netwo
 
 def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clusters():
     assert asked(IN_A_SUBNET, allocator="CloudAllocator") == (DEFAULT_V4, OWN_V6)
-    reverse = PodNetworks(cidrs=(V6, V4))
+    reverse = EffectiveNetworks(cidrs=(V6, V4))
     assert asked(IN_A_SUBNET, reverse, allocator="CloudAllocator") == (OWN_V6, DEFAULT_V4)
 
 
@@ -82,7 +89,7 @@ def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clu
 
 def test_a_cluster_without_ipv6_needs_no_subnet():
     unlisted = make_facts(addresses=())
-    assert asked(unlisted, PodNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
+    assert asked(unlisted, EffectiveNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +104,7 @@ def test_a_cluster_without_ipv6_needs_no_subnet():
     ],
 )
 def test_cluster_cidrs_that_cannot_serve_are_reported(cidrs: tuple[str, ...], words: str):
-    answer = asked(networks=PodNetworks(cidrs=cidrs))
+    answer = asked(networks=EffectiveNetworks(cidrs=cidrs))
     assert isinstance(answer, CannotAllocate)
     assert words in answer.reason
 
@@ -166,13 +173,13 @@ def test_a_node_that_no_pool_selects_is_reported_and_never_given_half(specs: tup
 
 
 def test_a_cluster_without_cidrs_of_its_own_is_served_from_pools():
-    none = PodNetworks(cidrs=())
+    none = EffectiveNetworks(cidrs=())
     assert names(asked(networks=none, specs=POOLS[2:])) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
     assert asked(make_facts(), none, POOLS[:2]) == CannotAllocate("no configured pool selects it")
 
 
 def test_pools_may_add_a_family_that_the_cluster_does_not_have():
-    answer = asked(networks=PodNetworks(cidrs=(V6,)), specs=POOLS[2:])
+    answer = asked(networks=EffectiveNetworks(cidrs=(V6,)), specs=POOLS[2:])
     assert names(answer) == ["rest fd09::/56 /80", "rest 10.9.0.0/16 /24"]  # the cluster's own stays primary
 
 
@@ -209,7 +216,7 @@ SOME_FACTS = st.sampled_from([IN_A_SUBNET, make_facts(zone="a"), make_facts(zone
 def test_whatever_is_configured_the_answer_is_pools_that_hold_blocks_of_every_family_or_a_reason(
     facts, cidrs, specs, allocator
 ):
-    networks = PodNetworks(cidrs=cidrs)
+    networks = EffectiveNetworks(cidrs=cidrs)
     answer = select_pools(INITIALIZED, facts, networks, specs, allocator)
     if isinstance(answer, NotReady | CannotAllocate):
         assert answer.reason
