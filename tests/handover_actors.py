@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.bus.protocol import Message, UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved
 from libs.common.contract.node import Node
@@ -41,6 +41,19 @@ _SETTINGS: Final = WatcherSettings(controllers=("cloud-node",), **QUICK)  # type
 _RESTART_SECONDS: Final = 1.0  # until an ended process runs again
 
 
+class _RecordingCache(StreamCache):
+    """Remembers each message: event, subject and epoch, fenced ones included."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.received: list[tuple[str, str, int]] = []
+
+    def apply(self, message: Message) -> None:
+        assert not isinstance(message.event, UnreadablePayload)
+        self.received.append((type(message.event).__name__, message.subject, epoch_of(message.event)))
+        super().apply(message)
+
+
 class HandoverRun:
     """Runs the processes, and follows the flow as a service does.
 
@@ -54,7 +67,7 @@ class HandoverRun:
         self._server = LossyServer(clock=self._clock.now)
         self.nodes = WatchedNodes()
         self._talos = ScriptedTalos(now=self._clock.now)
-        self._cache = StreamCache(clock=self._clock, on_message=self._record)
+        self._cache = _RecordingCache(clock=self._clock, on_message=self._record)
         self._lease = InMemoryLease(self._clock, duration_seconds=_SETTINGS.lease_duration_seconds)
         self._buses: dict[str, list[FaultyBus]] = {process: [] for process in processes}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -63,14 +76,15 @@ class HandoverRun:
         self._changed = 0
         self._has_lost_messages = False
         self._last_changes: dict[str, str] = {}  # by name of a Node, the value of the label
-        self.messages: list[tuple[str, str, int]] = []  # event, subject and epoch, fenced ones included
+        self.messages = self._cache.received
         self.violations: list[str] = []
         for name in NAMES:
             self.put(name)
 
     async def run(self, steps: list[tuple[str, str, float]]) -> None:
         """Take each step and let that many seconds pass; then end all faults and let the flow settle."""
-        following = asyncio.create_task(ReconnectingBus(self._server).follow("flow", f"{FLOW}.>", self))
+        followed = ReconnectingBus(self._server)
+        following = asyncio.create_task(followed.follow("flow", f"{FLOW}.>", self._cache))
         for process in self._processes:
             self.start(process)
         try:
@@ -133,25 +147,6 @@ class HandoverRun:
             self._gone_uids.add(event.uid)
         if isinstance(event, NodeObserved) and event.node.uid in self._gone_uids:
             self.violations.append(f"{event.node.name}, which is deleted, comes back")
-
-    # ---- bus.Follower: the cache is the follower under test
-
-    def start_replay(self, position: StreamPosition) -> None:
-        self._cache.start_replay(position)
-
-    def apply(self, message: Message) -> None:
-        assert not isinstance(message.event, UnreadablePayload)
-        self.messages.append((type(message.event).__name__, message.subject, epoch_of(message.event)))
-        self._cache.apply(message)
-
-    def finish_replay(self) -> None:
-        self._cache.finish_replay()
-
-    def mark_caught_up(self) -> None:
-        self._cache.mark_caught_up()
-
-    def mark_disconnected(self, reason: str) -> None:
-        self._cache.mark_disconnected(reason)
 
     # ---- steps
 

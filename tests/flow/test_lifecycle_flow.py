@@ -142,31 +142,23 @@ async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
     assert await flow.get_node("web-1") == node
 
 
-async def test_another_stream_begins_the_looks_anew(tmp_path: Path):
-    async with LifecycleFlow.open("nats", tmp_path) as flow, flow.run_lifecycle() as service:
-        node = await flow.add_lost_node()
-        await flow.publish_replacement(node)
-        await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
-        await flow.wipe()
-        await wait_until_ready(service, flow.bus)
-        await flow.observe_node("web-1")
-        await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
-        assert await flow.get_node("web-1") is not None
-
-
-async def test_a_stream_that_was_out_of_sight_begins_the_looks_anew(tmp_path: Path):
+@pytest.mark.parametrize("lost", ["stream", "connection"])
+async def test_where_messages_may_have_been_missed_the_looks_begin_anew(tmp_path: Path, lost: str):
     async with LifecycleFlow.open("nats", tmp_path) as flow, flow.run_lifecycle() as service:
         assert flow.buses.nats is not None
         node = await flow.add_lost_node()
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
-        await flow.buses.nats.kill()
-        await wait_until(lambda: bool(service.problems()), "it is noticed")
-        await flow.buses.nats.restart()
-        await wait_until(lambda: not service.problems(), "it is followed again")
+        if lost == "stream":
+            await flow.wipe()
+            await wait_until_ready(service, flow.bus)
+            await flow.observe_node("web-1")
+        else:
+            await flow.buses.nats.kill()
+            await wait_until(lambda: bool(service.problems()), "it is noticed")
+            await flow.buses.nats.restart()
+            await wait_until(lambda: not service.problems(), "it is followed again")
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
         assert await flow.get_node("web-1") is not None

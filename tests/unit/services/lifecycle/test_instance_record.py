@@ -12,6 +12,7 @@ from libs.common.contract.instances import (
     RECORD_ANNOTATION,
     RECORD_DIGEST_LABEL,
     InstanceAnchor,
+    InstanceRecord,
     read_instance_record,
 )
 from libs.common.contract.machine import PlatformMetadata
@@ -71,17 +72,22 @@ def written(node: Node, change: NodeChange | None) -> Node:
     return replace(node, metadata=metadata)
 
 
+def record_of(node: Node, change: NodeChange | None) -> InstanceRecord:
+    """The record that the Node has after that change."""
+    record = read_instance_record(written(node, change))
+    assert record is not None
+    return record
+
+
 @pytest.mark.parametrize("make", [make_exists, make_shut_down])
 def test_an_instance_that_one_account_shows_alive_is_recorded_once(make: Any):
     change = plan(make(NODE, anchor=ANCHOR))
-    node = written(NODE, change)
-    record = read_instance_record(node)
-    assert record is not None
+    record = record_of(NODE, change)
     assert (record.account, record.provider_id, record.node_uid, record.system_uuid) == (
         "prod", PROVIDER_ID, NODE.uid, OWN_UUID,
     )  # fmt: skip
     assert (record.anchor, record.seen_at) == (ANCHOR, NOW)
-    assert plan(make(NODE, anchor=ANCHOR), node=node) is None
+    assert plan(make(NODE, anchor=ANCHOR), node=written(NODE, change)) is None
 
 
 @pytest.mark.parametrize(
@@ -213,24 +219,18 @@ def test_a_placeholder_of_a_uuid_is_compared_as_it_is(recorded: str, current: st
 def test_a_forged_record_is_none_and_is_replaced():
     forged = make_recorded_node(record={"account": "other"}, digest="0" * 56)
     assert read_instance_record(forged) is None
-    change = plan(make_exists(forged), node=forged)
-    record = read_instance_record(written(forged, change))
-    assert record is not None
-    assert record.account == "prod"
+    assert record_of(forged, plan(make_exists(forged), node=forged)).account == "prod"
 
 
 def test_the_record_follows_an_instance_that_moved_to_another_account():
     moved = make_exists(RECORDED, account="other", anchor=None)
     assert plan(moved, make_exists(RECORDED), node=RECORDED) is None, "both claim it"
-    record = read_instance_record(written(RECORDED, plan(moved, make_gone(RECORDED), node=RECORDED)))
-    assert record is not None
+    record = record_of(RECORDED, plan(moved, make_gone(RECORDED), node=RECORDED))
     assert (record.account, record.anchor) == ("other", None)
 
 
 def test_a_record_waits_for_no_anchor():
-    record = read_instance_record(written(NODE, plan(make_exists(NODE, anchor=None))))
-    assert record is not None
-    assert record.anchor is None
+    assert record_of(NODE, plan(make_exists(NODE, anchor=None))).anchor is None
 
 
 @pytest.mark.parametrize("last", [make_unknown(RECORDED), make_unknown(RECORDED, absent_from=ANCHOR)])
@@ -239,11 +239,8 @@ def test_no_account_takes_the_record_of_another_that_does_not_say_gone(last: Ins
 
 
 def test_the_record_of_an_account_that_is_none_any_more_goes_to_another():
-    record = read_instance_record(
-        written(RECORDED, plan(make_exists(RECORDED, account="other"), node=RECORDED))
-    )
-    assert record is not None
-    assert record.account == "other"
+    change = plan(make_exists(RECORDED, account="other"), node=RECORDED)
+    assert record_of(RECORDED, change).account == "other"
 
 
 @pytest.mark.parametrize("provider_id", ["openstack:///7", "openstack://nova/7", "thalassacloud://vm-7"])
@@ -261,8 +258,6 @@ def test_no_account_has_an_instance_of_another_cloud(provider_id: str):
 def test_an_anchor_is_renewed_and_never_lost_while_the_instance_lives():
     assert plan(make_exists(RECORDED, anchor=None), node=RECORDED) is None
     other = InstanceAnchor(kind="volume", id="5")
-    record = read_instance_record(written(RECORDED, plan(make_exists(RECORDED, anchor=other), node=RECORDED)))
-    assert record is not None
-    assert record.anchor == other
+    assert record_of(RECORDED, plan(make_exists(RECORDED, anchor=other), node=RECORDED)).anchor == other
     change = plan(make_exists(RECORDED, anchor=other), node=RECORDED, machine=answering(RECORDED, ""))
     assert change is not None, "Talos knows no providerID of this machine"
