@@ -101,7 +101,11 @@ class NativeCcm:
         native.put_instances(*instances)
         kubeconfig = api.kubeconfig(cls.USER, ["system:masters"])
         flags = _build_flags(native._file, kubeconfig, controllers, monitor_seconds)
-        flags += _build_route_flags(cluster_cidrs)
+        flags += (
+            [f"--cluster-cidr={','.join(cluster_cidrs)}", "--route-reconciliation-period=1s"]
+            if cluster_cidrs
+            else ["--configure-cloud-routes=false"]
+        )
         native.child = ChildProcess.start("native-ccm", [await build_program(NATIVE), *flags], run_dir)
         try:
             yield native
@@ -178,9 +182,3 @@ def _build_flags(
         "--kube-api-burst=500",
         "--v=2",
     ]
-
-
-def _build_route_flags(cluster_cidrs: Sequence[str]) -> list[str]:
-    if not cluster_cidrs:
-        return ["--configure-cloud-routes=false"]
-    return [f"--cluster-cidr={','.join(cluster_cidrs)}", "--route-reconciliation-period=1s"]

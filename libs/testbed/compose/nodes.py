@@ -18,7 +18,7 @@ from typing import Any, Final
 from libs.testbed.compose.addresses import FOLDER, Admin, read_fleet
 from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
-from libs.testbed.signing_requests import read_outcome
+from libs.testbed.signing_requests import CSRS, read_outcome
 
 READY: Final = Path("/tmp/all-nodes-are-ready")  # noqa: S108 - in the container; its health check reads it
 _TIMEOUT_SECONDS: Final = 300.0
@@ -57,19 +57,16 @@ async def _join_node(kubelets: KubeletFleet, kubelet: SimKubelet) -> str:
 
 async def _wait_until_usable(kubelets: KubeletFleet, requests: dict[str, str]) -> None:
     deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while missing := list_missing(await _list_nodes(kubelets), await _list_requests(kubelets), requests):
+    while missing := list_missing(
+        await _list_objects(kubelets, "/api/v1/nodes"), await _list_objects(kubelets, CSRS), requests
+    ):
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {_TIMEOUT_SECONDS:g} s: " + "; ".join(missing[:10]))
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _list_nodes(kubelets: KubeletFleet) -> list[Any]:
-    return list((await kubelets.request("GET", "/api/v1/nodes")).body["items"])
-
-
-async def _list_requests(kubelets: KubeletFleet) -> list[Any]:
-    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-    return list((await kubelets.request("GET", path)).body["items"])
+async def _list_objects(kubelets: KubeletFleet, path: str) -> list[Any]:
+    return list((await kubelets.send("GET", path))["items"])
 
 
 def list_missing(

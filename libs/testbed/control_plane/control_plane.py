@@ -107,7 +107,7 @@ class ControlPlane:
 
     async def restart_apiserver(self) -> None:
         """Start the API server again after `apiserver.kill()`, on the same port, and wait for /readyz."""
-        self.apiserver = self._start_server("kube-apiserver")
+        self.apiserver = self._start_apiserver()
         await self._wait_until_ready()
 
     async def back_up_etcd(self, backup: Path) -> None:
@@ -149,20 +149,19 @@ class ControlPlane:
         return [child for child in children if child is not None]
 
     async def _start(self, *, controller_manager: bool) -> None:
-        self.etcd = self._start_server("etcd")
-        self.apiserver = self._start_server("kube-apiserver")
+        etcd_flags = build_etcd_flags(self._ports["etcd"], self._ports["etcd-peer"])
+        self.etcd = self._start_server("etcd", etcd_flags)
+        self.apiserver = self._start_apiserver()
         await self._wait_until_ready()
         if controller_manager:
-            self.controller_manager = self._start_server("kube-controller-manager")
+            flags = build_controller_manager_flags(grace_seconds=self._grace_seconds)
+            self.controller_manager = self._start_server("kube-controller-manager", flags)
 
-    def _start_server(self, server: str) -> ChildProcess:
-        flags = {
-            "etcd": lambda: build_etcd_flags(self._ports["etcd"], self._ports["etcd-peer"]),
-            "kube-apiserver": lambda: build_apiserver_flags(self._ports["apiserver"], self._ports["etcd"]),
-            "kube-controller-manager": lambda: build_controller_manager_flags(
-                grace_seconds=self._grace_seconds
-            ),
-        }[server]()
+    def _start_apiserver(self) -> ChildProcess:
+        flags = build_apiserver_flags(self._ports["apiserver"], self._ports["etcd"])
+        return self._start_server("kube-apiserver", flags)
+
+    def _start_server(self, server: str, flags: Sequence[str]) -> ChildProcess:
         return ChildProcess.start(server, [self._program, server, *flags], self.run_dir)
 
     async def _wait_until_ready(self) -> None:

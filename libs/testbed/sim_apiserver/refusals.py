@@ -7,14 +7,6 @@ from typing import Any
 import msgspec
 
 
-class Cause(msgspec.Struct, frozen=True):
-    """The element of details.causes."""
-
-    reason: str
-    message: str
-    field: str
-
-
 class ResourceReference(msgspec.Struct, frozen=True):
     """The target of a rejected request: plural, group, and the name of the object if there is one."""
 
@@ -37,7 +29,7 @@ class Refusal(Exception):
         message: str,
         *,
         about: ResourceReference | None = None,
-        cause: Cause | None = None,
+        cause: dict[str, str] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(message)
@@ -48,7 +40,7 @@ class Refusal(Exception):
             fields = {"name": about.name, "group": about.group, "kind": about.plural}
             details = {key: value for key, value in fields.items() if value}
         if cause is not None:
-            details["causes"] = [msgspec.to_builtins(cause)]
+            details["causes"] = [cause]
         if retry_after_seconds is not None:
             details["retryAfterSeconds"] = retry_after_seconds
         self.status: dict[str, Any] = {
@@ -113,12 +105,13 @@ def patch_failed() -> Refusal:
 
 def invalid(about: ResourceReference, field: str, reason: str, why: str) -> Refusal:
     """422 with the invalid field; `reason` is "Required", "Invalid" or "Forbidden"."""
-    cause = Cause(f"FieldValue{reason}", f"{reason}: {why}", field)
-    message = f"{about} is invalid: {field}: {cause.message}"
+    cause = {"reason": f"FieldValue{reason}", "message": f"{reason}: {why}", "field": field}
+    message = f"{about} is invalid: {field}: {reason}: {why}"
     return Refusal(422, "Invalid", message, about=about, cause=cause)
 
 
 def not_simulated(what: str, field: str = "") -> Refusal:
     """422 with a cause, unlike a failed fence: the real server might have carried out the request."""
     message = f"not simulated: {what}"
-    return Refusal(422, "Invalid", message, cause=Cause("NotSimulated", message, field or what))
+    cause = {"reason": "NotSimulated", "message": message, "field": field or what}
+    return Refusal(422, "Invalid", message, cause=cause)

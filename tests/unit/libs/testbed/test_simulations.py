@@ -1,10 +1,16 @@
-"""The pure core of the simulated machines: resources, watch events and rejected requests."""
+"""Simulated machines: resources, watch events; what both simulations lack or forget is reported."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Invalid
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.talos.protobuf import read_message
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.sim_apiserver.object_store import HISTORY_LIMIT
+from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines.protobuf_wire import encode
 from libs.testbed.sim_machines.requests import (
     CallRejected,
@@ -33,11 +39,15 @@ contents = st.lists(resources, unique_by=lambda resource: resource.id)
 
 
 @given(st.lists(contents, max_size=6))
-def test_the_events_lead_to_the_resources_of_the_machine(history: list[list[SimResource]]):
+def test_events_lead_to_the_resources_of_the_machine_and_an_unchanged_one_has_none(
+    history: list[list[SimResource]],
+):
     state: State = {}
     followed: dict[str, bytes] = {}
+    before: list[SimResource] = []
     for now, wanted in enumerate(history):
-        state, events = reconcile(state, wanted, now)
+        former, (state, events) = state, reconcile(state, wanted, now)
+        assert {event.id for event in events} == {resource.id for resource in {*before} ^ {*wanted}}
         for event in events:
             assert matches_watch(event, ALL)
             if event.type is EventType.DESTROYED:
@@ -51,21 +61,12 @@ def test_the_events_lead_to_the_resources_of_the_machine(history: list[list[SimR
         assert [event.resource for event in list_opening_events(state, ALL, now)][:-1] == [
             followed[name] for name in sorted(followed)
         ]
-
-
-@given(contents, contents)
-def test_an_unchanged_resource_has_no_event_and_no_new_version(
-    before: list[SimResource], after: list[SimResource]
-):
-    first, _ = reconcile({}, before, 1)
-    second, events = reconcile(first, after, 2)
-    assert {event.id for event in events} == {resource.id for resource in {*before} ^ {*after}}
-    for key, held in second.items():
-        if held.resource in before:
-            assert held is first[key]
-        else:
-            assert held.version == (first[key].version + 1 if key in first else 1)
-    assert reconcile(second, after, 3) == (second, [])
+        for key, held in state.items():
+            if held.resource in before:
+                assert held is former[key]
+            else:
+                assert held.version == (former[key].version + 1 if key in former else 1)
+        before = wanted
 
 
 @pytest.mark.parametrize("field", [2, 3, 5, 6, 7])  # tail, labels, aggregated, bookmarks
@@ -77,3 +78,23 @@ def test_unsupported_options_of_a_watch_are_rejected_and_never_ignored(field: in
 
 def _spec(resource: bytes) -> object:
     return read_message(read_message(resource)[2]).get(1, b"")
+
+
+async def test_a_long_history_of_the_api_server_loses_its_beginning(simulated: SimApiServer):
+    async with KubeletFleet.start(simulated) as joining:
+        await joining.join(SimKubelet(name="n1"))
+        table = simulated.api.store.table("nodes")
+        change = table.list_changes(0)[-1]
+        for _ in range(HISTORY_LIMIT):
+            table.append_change(change)
+        watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
+    assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
+
+
+async def test_what_the_api_server_does_not_simulate_is_rejected_and_is_no_fence(simulated: SimApiServer):
+    api = KubeApi(load_kube_config(simulated.kubeconfig(), {}), user_agent="test", deadline_seconds=60.0)
+    async with KubeletFleet.start(simulated) as joining:
+        await joining.join(SimKubelet(name="odd"))
+    with pytest.raises(Invalid, match="not simulated"):
+        await api.patch_node("odd", [{"op": "copy", "from": "/metadata/labels", "path": "/metadata/a"}])
+    await api.close()
