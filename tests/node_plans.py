@@ -47,7 +47,8 @@ def plan_only_node(
     """The monitor's plan for a waiting Node in a cluster without other Nodes."""
     clock = ManualClock()
     index = ProviderIDIndex(StreamCache(clock=clock), lambda: config, clock, InstanceMetadataIndex({}))
-    return plan_waiting_node(waiting, event, config, at=at, provider_ids=index)
+    waiting.plan = plan_waiting_node(waiting, event, config, at=at, provider_ids=index)
+    return waiting.plan
 
 
 def to_document(node: Node) -> dict[str, Any]:

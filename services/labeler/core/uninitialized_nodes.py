@@ -37,9 +37,9 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
     failed_write: str = ""  # the error of the last write, and when the labeler retries
     reported_reason: str = ""  # the reason written by this replica, perhaps not observed on the Node yet
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
-    last_plan: tuple[_PlanInput, Plan] | None = None  # valid while its input is the same
     is_reconciled: bool = False  # whether this replica has applied the plan of an event about its machine
     plan: Plan | None = None  # of the last evaluation; None if nothing was known to prevent one
+    planned_from: _PlanInput | None = None  # `plan` is valid while this is the same
 
     @property
     def blocker(self) -> Notice | None:
@@ -87,7 +87,7 @@ class UninitializedNodes:
         waiting = self.by_name.get(name)
         if waiting is not None:
             waiting.failed_write, waiting.is_reconciled = "", True
-            waiting.last_plan = None  # other Nodes may have changed, too
+            waiting.planned_from = None  # other Nodes may have changed, too
 
     def clear(self) -> None:
         """Forget all Nodes."""
@@ -128,7 +128,8 @@ def plan_waiting_node(
     therefore applies machine facts first. This function plans with facts only after a write or a failed
     write, or after RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS, and only once for the same messages.
     """
-    node = waiting.node
+    node, before = waiting.node, waiting.planned_from
+    waiting.planned_from = None
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         is_late = at - waiting.since >= FACTS_TIMEOUT_SECONDS
         blocker = block("NoFactsYet", seconds=FACTS_TIMEOUT_SECONDS) if is_late else None
@@ -140,12 +141,11 @@ def plan_waiting_node(
         waiting.failed_write or waiting.is_reconciled or handler_is_late
     ):
         return None
-    inputs = _PlanInput(node, enriched, waiting.failed_write, config)
-    if waiting.last_plan is None or any(
-        one is not other for one, other in zip(waiting.last_plan[0], inputs, strict=True)
-    ):
-        waiting.last_plan = inputs, _plan_reported_node(inputs, provider_ids)
-    return waiting.last_plan[1]
+    inputs, plan = _PlanInput(node, enriched, waiting.failed_write, config), waiting.plan
+    if before is None or any(one is not other for one, other in zip(before, inputs, strict=True)):
+        plan = _plan_reported_node(inputs, provider_ids)
+    waiting.planned_from = inputs
+    return plan
 
 
 def _plan_reported_node(inputs: _PlanInput, provider_ids: ProviderIDIndex) -> Plan:

@@ -1,6 +1,6 @@
 """The blocker of a waiting Node: one per cause, and one report for a shared cause."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import get_args
 
 import msgspec
@@ -160,12 +160,12 @@ def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason)
 
 
 READY = NodeCondition(type="Ready", status="True")
-REPORTS: Mapping[str, Callable[[], NodeEnriched | NodeUnreachable | None]] = {
-    "fault": make_unreachable,
-    "facts": lambda: make_node_enriched(make_node(), make_facts()),
-    "region": lambda: make_node_enriched(make_node(), make_facts(region="x")),
-    "other": lambda: make_node_enriched(make_node(uid="uid-2"), make_facts()),
-    "nothing": lambda: None,
+REPORTS: Mapping[str, NodeEnriched | NodeUnreachable | None] = {
+    "fault": make_unreachable(),
+    "facts": make_node_enriched(make_node(), make_facts()),
+    "region": make_node_enriched(make_node(), make_facts(region="x")),
+    "other": make_node_enriched(make_node(uid="uid-2"), make_facts()),
+    "nothing": None,
 }
 CHANGES = (*REPORTS, "refuse", "take", "ip", "ready", "rules")
 
@@ -190,8 +190,8 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
             case "rules":
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
             case _:
-                event = REPORTS[change]()
-        unplanned = msgspec.structs.replace(waiting, last_plan=None)
+                event = REPORTS[change]
+        unplanned = msgspec.structs.replace(waiting, planned_from=None)
         assert plan_only_node(waiting, event, config, at=at) == plan_only_node(
             unplanned, event, config, at=at
         )
