@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from libs.common.contract import events
 from libs.common.contract.services import (
     CLAIM_PAGES_NAMESPACE,
     CLOUD,
@@ -17,7 +18,7 @@ from libs.common.contract.services import (
 from libs.common.contract.subjects import ROOT, STREAM, subject_of
 from libs.common.kube.events import event_namespace, node_reference
 from tests.architecture.sources import sources
-from tests.contract.test_golden_events import SAMPLES
+from tests.contract.test_golden_events import GOLDEN
 
 CLUSTER_SCOPED = {
     "nodes",
@@ -33,7 +34,7 @@ CLUSTER_SCOPED = {
     "signers",
 }
 # The event classes, each with a subject. A service that constructs one publishes there.
-SUBJECT_OF_CLASS = {type(event).__name__: subject_of(event) for event in SAMPLES}
+SUBJECT_OF_CLASS = {type(event).__name__: subject_of(event) for event in map(events.decode, GOLDEN.values())}
 
 
 def matches(filter_subject: str, subject: str) -> bool:
