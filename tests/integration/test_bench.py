@@ -2,10 +2,7 @@
 
 import asyncio
 import math
-import os
-import pstats
 import re
-import subprocess
 import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -238,20 +235,3 @@ async def test_a_program_that_exits_at_once_is_named_with_its_last_lines(stage: 
     assert run.figures == {}
     assert f"--against {program}" in run.problems[0]
     assert re.search(r"ended with status 3 before it was healthy.*\nunknown flag: --cloud", run.problems[0])
-
-
-def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
-    program = (
-        "import os, pathlib, signal, sys\n"
-        "from tests.bench.instrumentation import profile_on_signal\n"
-        "profile_on_signal(pathlib.Path(sys.argv[1]))\n"
-        "def before(): return sum(range(10))\n"
-        "def after(): return sum(range(10))\n"
-        "before(); os.kill(os.getpid(), signal.SIGUSR2); after()\n"
-    )
-    written = tmp_path / "own.prof"
-    command = [sys.executable, "-c", program, str(written)]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=HANG_SECONDS)
-    called = {name for _, _, name in pstats.Stats(str(written)).stats}  # type: ignore[attr-defined]
-    assert "after" in called
-    assert "before" not in called

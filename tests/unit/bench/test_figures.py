@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -13,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
-from libs.testbed.service_processes import ProcessUsage
 from tests.bench import metrics
 from tests.bench.certificates import find_certificate_problems
 from tests.bench.changes import (
     compute_rule_figures,
     find_rule_problems,
 )
-from tests.bench.costs import CostReading, compute_controller_figures
 from tests.bench.figures import (
     BenchRun,
     Figures,
@@ -37,9 +34,7 @@ from tests.bench.joins import (
     find_first_join_problem,
     find_pod_cidr_problems,
 )
-from tests.bench.metrics import read_message_counts
-from tests.bench.options import BenchOptions, Mode
-from tests.bench.run_bench import plan_runs
+from tests.bench.options import Mode
 from tests.bench.soak_figures import (
     WARM_UP_HOURS,
     HourSample,
@@ -47,14 +42,6 @@ from tests.bench.soak_figures import (
     compute_soak_figures,
     find_soak_problems,
 )
-
-PAGE = """\
-# TYPE talosccm_event_loop_lag_seconds histogram
-talosccm_event_loop_lag_seconds_bucket{le="0.001"} 90.0
-talosccm_event_loop_lag_seconds_bucket{le="0.25"} 99.0
-talosccm_event_loop_lag_seconds_bucket{le="+Inf"} 100.0
-talosccm_event_loop_lag_seconds_count 100.0
-"""
 
 
 def joined(name: str, begun: float, at: float, untainted: float, served: float = 0) -> GoNodeJoin:
@@ -71,13 +58,6 @@ def test_a_percentile_is_one_of_the_values_and_enough_values_do_not_exceed_it(va
     found = compute_percentile(values, percent)
     assert found in values
     assert sum(value <= found for value in values) >= percent / 100 * len(values) - 1e-6
-
-
-def test_only_the_lag_during_the_measurement_counts():
-    before = metrics.parse_histogram(PAGE)
-    after = {**before, 0.25: 104.0, math.inf: 105.0}
-    assert metrics.compute_percentile_bound(metrics.subtract_histogram(before, after), 100) == 0.25
-    assert math.isnan(metrics.compute_percentile_bound(metrics.subtract_histogram(before, before), 99))
 
 
 KEPT_RULE, LATE_RULE = compute_rule_figures([1.0, 14.0]), compute_rule_figures([15.1])
@@ -173,14 +153,6 @@ def a_run(mode: Mode, number: int, **figures: float) -> BenchRun:
     return BenchRun(scenario="burst", mode=mode, number=number, figures=named)
 
 
-def a_reading(*, controller: set[str], cpu: dict[str, float], rss: int = 0) -> CostReading:
-    usage = {
-        name: ProcessUsage(cpu_seconds=seconds, peak_rss_bytes=rss, threads=1)
-        for name, seconds in cpu.items()
-    }
-    return CostReading(audit=0, usage=usage, loop_lag={}, controller=frozenset(controller), messages=None)
-
-
 def test_a_ratio_is_the_median_over_the_pairs_of_runs():
     runs = [
         *(a_run(OURS, number, all_untainted_s=s) for number, s in ((1, 6.0), (2, 20.0), (3, 8.0))),
@@ -188,40 +160,6 @@ def test_a_ratio_is_the_median_over_the_pairs_of_runs():
     ]
     ours, tuned = (list_values(runs, "burst", mode, "all untainted s") for mode in (OURS, TUNED))
     assert summarize(compute_ratios(ours, tuned)) == FigureSummary(1.5, 1.0, 2.0)
-
-
-def test_the_cost_of_a_controller_includes_its_nats_server_and_excludes_the_parts_of_the_bench():
-    controller = {"labeler", "nats-server"}
-    names = ("labeler", "nats-server", "etcd", "kubelets", "machines", "bench")
-    before = a_reading(controller=controller, cpu=dict.fromkeys(names, 1.0))
-    after = a_reading(controller=controller, cpu=dict.fromkeys(names, 3.0), rss=2_000_000)
-    assert compute_controller_figures(before, after) == {
-        "controller: CPU s": 4.0,
-        "controller: CPU of everything s": 6.0,
-        "controller: peak RSS MB": 4.0,
-    }
-
-
-# ---- counts of messages
-
-
-MESSAGES_PAGE = """\
-# TYPE talosccm_published counter
-talosccm_published_total{event="flow.observed.node",outcome="published"} 30.0
-talosccm_published_total{event="flow.observed.node",outcome="superseded"} 7.0
-talosccm_published_total{event="decided.labeler.node",outcome="published"} 10.0
-talosccm_published_total{event="flow.leading",outcome="published"} 99.0
-talosccm_transformer_duration_seconds_count{type="transformer"} 12.0
-talosccm_transformer_duration_seconds_bucket{le="+Inf",type="transformer"} 12.0
-"""
-
-
-def test_counts_of_all_processes_are_added_and_heartbeats_of_the_leader_are_left_out(tmp_path: Path):
-    log = tmp_path / "watcher.log"
-    log.write_text("one\ntwo\nnot complete")
-    found = read_message_counts([MESSAGES_PAGE, MESSAGES_PAGE], [log])
-    assert found.published == {"flow.observed.node": 60, "decided.labeler.node": 20}
-    assert (found.plans, found.log_lines) == (24, 2)
 
 
 # ---- a soak
@@ -292,16 +230,6 @@ def test_the_lag_of_the_event_loop_counts_after_the_first_hours():
 
 
 # ---- runs
-
-
-def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
-    wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
-    assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
-        ("separate", 1),
-        ("all-in-one-memory", 1),
-        ("all-in-one-memory", 2),
-        ("separate", 2),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from libs.testbed.pki import CertificateAuthority
 from libs.testbed.service_permissions import RBAC, get_user_name
 from libs.testbed.service_start import ROOT
 from tests.chaos import run
-from tests.chaos import sitting as sitting_module
 from tests.chaos.__main__ import main
 from tests.chaos.cluster import MODES, ChaosCluster
 from tests.chaos.expectation import Undisturbed
@@ -31,7 +30,6 @@ from tests.chaos.invariants import END_STATE, INVARIANTS, NO_CREDENTIAL, Violati
 from tests.chaos.mutants import DEFECT, MUTANTS, list_covered_invariants
 from tests.chaos.results import Results, RunRecord
 from tests.chaos.schedule import Occurrence, Schedule, plan_pair
-from tests.chaos.sitting import Sitting
 from tests.chaos.workload import (
     LAST_NODE,
     NODES,
@@ -192,47 +190,26 @@ async def test_a_fault_that_the_backup_contains_is_over_after_the_restore(name: 
 # ---- sittings
 
 
-def make_sitting(directory: Path, lines: list[str]) -> Sitting:
-    results = Results(directory / "results.jsonl")
-    return Sitting(results=results, directory=directory, keep_logs=False, report=lines.append)
+class NotStarting(AbstractAsyncContextManager[ChaosCluster]):
+    async def __aenter__(self) -> ChaosCluster:
+        inner = ExceptionGroup("inner", [TimeoutError("nats-2 is not healthy after 30 s")])
+        raise ExceptionGroup("outer", [inner])
+
+    async def __aexit__(self, *_: object) -> None:
+        raise AssertionError("never entered")
 
 
-def count_logs(directory: Path) -> int:
-    return len(list(directory.glob("*-not-started-*")))
-
-
-async def test_a_cluster_that_does_not_start_is_tried_twice_and_reported_in_plain_words(
+def test_a_cluster_that_does_not_start_is_tried_twice_and_reported_and_the_exit_status_is_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class NotStarting(AbstractAsyncContextManager[ChaosCluster]):
-        async def __aenter__(self) -> ChaosCluster:
-            inner = ExceptionGroup("inner", [TimeoutError("nats-2 is not healthy after 30 s")])
-            raise ExceptionGroup("outer", [inner])
-
-        async def __aexit__(self, *_: object) -> None:
-            raise AssertionError("never entered")
-
     monkeypatch.setattr(run, "start_cluster", lambda run_dir, mode: NotStarting())
-    lines: list[str] = []
-    sitting = make_sitting(tmp_path, lines)
-    await sitting.run([plan_pair(1, number) for number in range(1, 4)])
-    assert [line.split("; logs")[0].strip() for line in lines if "NOT RUN" in line] == [
-        "NOT RUN: the cluster did not start: nats-2 is not healthy after 30 s"
-    ] * (2 * len(MODES))
-    assert set(MODES) <= set(sitting.not_run)
-    assert sitting.results.records == []
-    assert count_logs(tmp_path) == 2 * len(MODES)
-
-
-def test_the_exit_status_is_1_if_a_run_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async def run_schedule(*_: object) -> RunRecord:
-        raise run.ClusterNotStarted("a port is taken")
-
-    monkeypatch.setattr(sitting_module, "run_schedule", run_schedule)
-    missing = CliRunner().invoke(main, ["--runs", "1", "--seed", "1", "--logs", str(tmp_path)])
-    assert missing.exit_code == 1
-    assert "not run: " in missing.output
-    assert "--seed 1 --resume" in missing.output
+    ended = CliRunner().invoke(main, ["--runs", "3", "--seed", "1", "--logs", str(tmp_path)])
+    assert ended.exit_code == 1
+    reason = "NOT RUN: the cluster did not start: nats-2 is not healthy after 30 s"
+    assert ended.output.count(reason) == 2 * len(MODES)
+    assert len(list(tmp_path.glob("*-not-started-*"))) == 2 * len(MODES)
+    assert all(mode in ended.output.partition("not run: ")[2] for mode in MODES)
+    assert "--seed 1 --resume" in ended.output
 
 
 LEFT = Undisturbed(nodes={}, first_addresses={"web-1": (("InternalIP", "10.0.0.1"),)}, requests_per_node=9.5)

@@ -16,7 +16,7 @@ import pytest
 
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
-from libs.testbed.ports import allocate_port, release_ports
+from libs.testbed.ports import allocate_port
 from libs.testbed.run_directory import open_run_directory
 from tests.bus_actors import wait_until
 
@@ -119,22 +119,6 @@ def test_no_port_is_handed_out_twice_even_before_its_server_listens_or_by_anothe
         random.setstate(state)
     theirs = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert int(theirs.stdout) != ours
-
-
-def list_reservations() -> set[str]:
-    """The reservations that the kernel knows, of all processes."""
-    lines = Path("/proc/net/unix").read_text().splitlines()
-    return {line.rpartition("-")[2] for line in lines if "@talos-ccm-port-" in line}
-
-
-def test_the_ports_of_a_block_are_released_at_its_end_and_no_others():
-    kept = allocate_port()
-    with release_ports():
-        ports = [allocate_port() for _ in range(3)]
-        assert {str(port) for port in (kept, *ports)} <= list_reservations()
-    left = list_reservations()
-    assert str(kept) in left
-    assert not left & {str(port) for port in ports}
 
 
 # ---- directories
