@@ -1,5 +1,6 @@
 """What kube-apiserver sends, and annotations that any writer of a Node may change."""
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -171,45 +172,40 @@ def _claims_seeds() -> tuple[bytes, ...]:
     return (head % b"", head % claims[0], head % b",".join(claims))
 
 
+_json_target = partial(Target, format="json")
 TARGETS: Final = (
-    Target(name="kube-watch-event", format="json", run=_watch_event, seeds=_watch_seeds),
-    Target(name="kube-list-page", format="json", run=_list_page, seeds=_page_seeds, errors=(KubeError,)),
-    Target(
+    _json_target(name="kube-watch-event", run=_watch_event, seeds=_watch_seeds),
+    _json_target(name="kube-list-page", run=_list_page, seeds=_page_seeds, errors=(KubeError,)),
+    _json_target(
         name="balancer-record",
-        format="json",
         run=_balancer_record,
         seeds=lambda: (b'{"account":"prod","id":"7","anchor":{"kind":"network","id":"4711"}}',),
     ),
-    Target(name="kube-error", format="json", run=_error, seeds=lambda: (_STATUS, b"3", b"not JSON")),
-    Target(
+    _json_target(name="kube-error", run=_error, seeds=lambda: (_STATUS, b"3", b"not JSON")),
+    _json_target(
         name="kube-lease",
-        format="json",
         run=_lease,
         seeds=lambda: (b'{"metadata":{"name":"l"},"spec":{"holderIdentity":"a","leaseTransitions":3}}',),
         errors=JSON_ERRORS,
     ),
-    Target(
+    _json_target(
         name="provided-node-ip",
-        format="json",
         run=_node_ips,
         seeds=lambda: (b"10.0.0.5", b"10.0.0.5, fd00::5", b"::ffff:10.0.0.5", b"fe80::1%eth0"),
     ),
-    Target(name="ipam-claims", format="json", run=_claims, seeds=_claims_seeds),
-    Target(
+    _json_target(name="ipam-claims", run=_claims, seeds=_claims_seeds),
+    _json_target(
         name="machine-config-keys",
-        format="json",
         run=_owned_keys,
         seeds=lambda: (b'["a.example/x","b"]', b"[]"),
     ),
-    Target(
+    _json_target(
         name="ownership-record",
-        format="json",
         run=_ownership,
         seeds=lambda: (b'{"v":1,"labels":{"a":"b","c":null},"taints":{"k:NoSchedule":"v"}}', b'{"v":2}'),
     ),
-    Target(
+    _json_target(
         name="lifecycle-deletions",
-        format="json",
         run=_deletions,
         seeds=lambda: (b'[{"node":"web-1","at":"%b"}]' % NOW.isoformat().encode(), b"[]"),
     ),

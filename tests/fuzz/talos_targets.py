@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,10 +129,6 @@ def _watch(data: bytes) -> None:
             continue
 
 
-def _strict(data: bytes) -> None:
-    read_message(data)
-
-
 def _http2(data: bytes) -> None:
     """Frames of the server, and then the end of the connection: the call ends, and no task is left."""
     asyncio.run(_answer_with(data.split(_BETWEEN)))
@@ -197,38 +194,22 @@ def _resource(ref: ResourceRef, identifier: str, spec: bytes) -> bytes:
     return encode({1: {1: {1: ref.namespace, 2: ref.type, 3: identifier}, 2: {1: spec}}})
 
 
-def _of(name: str, run: Callable[[bytes], None], seeds: Callable[[], tuple[bytes, ...]]) -> Target:
-    return Target(
-        name=f"talos-{name}",
-        format="protobuf",
-        run=run,
-        seeds=seeds,
-        errors=(InvalidResponse,),
-        max_bytes=MAX_MESSAGE_BYTES,
-    )
-
-
+_protobuf_target = partial(Target, format="protobuf", max_bytes=MAX_MESSAGE_BYTES)
+_read_target = partial(_protobuf_target, errors=(InvalidResponse,))
 TARGETS: Final = (
-    *(_of(name.replace("_", "-"), _reads(reader), _samples(name)) for name, reader in _READERS.items()),
-    _of("addresses", _addresses, _samples("address")),
-    *(_of(part.lower(), _inventory(part), _samples(part)) for part in INVENTORY),
-    _of("stage", _stage, _stages),
-    _of("members", _members, _member_seeds),
-    Target(
-        name="talos-watch",
-        format="protobuf",
-        run=_watch,
-        seeds=_samples("watch", "nodename", "address"),
-        max_bytes=MAX_MESSAGE_BYTES,
+    *(
+        _read_target(name=f"talos-{name.replace('_', '-')}", run=_reads(reader), seeds=_samples(name))
+        for name, reader in _READERS.items()
     ),
-    Target(
-        name="talos-protobuf",
-        format="protobuf",
-        run=_strict,
-        seeds=_samples("platform"),
-        errors=(InvalidResponse,),
-        max_bytes=MAX_MESSAGE_BYTES,
+    _read_target(name="talos-addresses", run=_addresses, seeds=_samples("address")),
+    *(
+        _read_target(name=f"talos-{part.lower()}", run=_inventory(part), seeds=_samples(part))
+        for part in INVENTORY
     ),
+    _read_target(name="talos-stage", run=_stage, seeds=_stages),
+    _read_target(name="talos-members", run=_members, seeds=_member_seeds),
+    _read_target(name="talos-protobuf", run=read_message, seeds=_samples("platform")),
+    _protobuf_target(name="talos-watch", run=_watch, seeds=_samples("watch", "nodename", "address")),
     Target(
         name="talos-http2", format="http", run=_http2, seeds=_http2_seeds, max_bytes=64 * 1024, examples=15
     ),
