@@ -365,14 +365,6 @@ def test_a_consumer_is_left_out_if_its_service_is_optional_and_not_installed():
 # ---- requests
 
 
-def test_only_the_newest_request_of_a_node_counts():
-    requests = [filed("a", "web-1", 500, "Denied"), filed("b", "web-1", 90), filed("c", "web-1", 10)]
-    found = summarize_requests(requests, FLOW, NOW, {"web-1"})
-    assert [one.name for one in found.open] == ["c"]
-    assert not found.open[0].is_wrong
-    assert (found.pending, found.superseded, found.denied) == (2, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("conditions", "seconds", "state", "wrong"),
     [
