@@ -1,12 +1,10 @@
 """The installed chart on a real API server: the permissions of each account are sufficient and minimal."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 
@@ -14,14 +12,14 @@ from libs.common.contract.services import SERVICES, PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
-from libs.testbed.kubelets import JSON, HttpResponse, KubeletFleet, SimKubelet
+from libs.testbed.kubelets import HttpResponse, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import PATIENT_LEASE
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.bus_actors import wait_until
 from tests.deploy.installation import Installation
-from tests.deploy.pods import IP, Pod, token_of
+from tests.deploy.pods import IP, Pod
 from tests.deploy.test_chart_rights import of_role, of_wiring
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 
@@ -54,44 +52,20 @@ def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
     return {rule[1:] for rule in of_wiring(rights) if rule[0] in ("", namespace)}
 
 
-class Account:
-    """A client with only the token of an account."""
+async def request_as(installed: Installation, account: str, path: str, body: dict[str, Any]) -> HttpResponse:
+    """POST as that ServiceAccount."""
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    return await installed.kubelets.request("POST", path, as_user=user, body=body)
 
-    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
-        self._session = session
-        self._server = server
 
-    @classmethod
-    @asynccontextmanager
-    async def of(
-        cls, control_plane: ControlPlane, kubelets: KubeletFleet, namespace: str, name: str
-    ) -> AsyncIterator["Account"]:
-        """Return a client with a new token of that ServiceAccount."""
-        headers = {"Authorization": f"Bearer {await token_of(kubelets, namespace, name)}"}
-        trust = ssl.create_default_context(cafile=control_plane.ca_file)
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=trust), headers=headers
-        ) as session:
-            yield cls(session, control_plane.server)
-
-    async def request(self, method: str, path: str, body: Any, *, content_type: str = JSON) -> HttpResponse:
-        """Send one request and return the response, whatever its status."""
-        data, headers = msgspec.json.encode(body), {"Content-Type": content_type}
-        async with self._session.request(method, self._server + path, data=data, headers=headers) as answer:
-            text = await answer.read()
-            return HttpResponse(answer.status, msgspec.json.decode(text) if text.startswith(b"{") else text)
-
-    async def rules(self, namespace: str) -> set[Rule]:
-        """All actions that the API server allows in that namespace (SelfSubjectRulesReview)."""
-        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-        body: dict[str, Any] = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectRulesReview",
-            "spec": {"namespace": namespace},
-        }
-        answer = await self.request("POST", path, body)
-        assert answer.status == 201, answer
-        return {rule[1:] for rule in of_role({"rules": answer.body["status"]["resourceRules"]}, "")}
+async def list_rules(installed: Installation, account: str, namespace: str) -> set[Rule]:
+    """All actions that the API server allows the account in that namespace."""
+    kind = "SelfSubjectRulesReview"
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": {"namespace": namespace}}
+    path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
+    answer = await request_as(installed, account, path, body)
+    assert answer.status == 201, answer
+    return {rule[1:] for rule in of_role({"rules": answer.body["status"]["resourceRules"]}, "")}
 
 
 @pytest.fixture(scope="module")
@@ -114,24 +88,13 @@ async def installed(
         yield await stack.enter_async_context(installation)
 
 
-@pytest.fixture(scope="module")
-async def accounts(own: ControlPlane, installed: Installation) -> AsyncIterator[dict[str, Account]]:
-    """The account of each component, and `default`, which has no additional permission."""
-    names = {component: f"{PREFIX}-{component}" for component in RIGHTS} | {"default": "default"}
-    async with AsyncExitStack() as stack:
-        yield {
-            component: await stack.enter_async_context(Account.of(own, installed.kubelets, NAMESPACE, name))
-            for component, name in names.items()
-        }
-
-
 @pytest.mark.parametrize("component", RIGHTS)
 async def test_an_account_has_exactly_the_permissions_of_its_service_spec(
-    component: str, accounts: dict[str, Account]
+    component: str, installed: Installation
 ):
     for namespace in (NAMESPACE, "default", "kube-public"):
-        common = await accounts["default"].rules(namespace)
-        given = (await accounts[component].rules(namespace)) - common
+        common = await list_rules(installed, "default", namespace)
+        given = await list_rules(installed, f"{PREFIX}-{component}", namespace) - common
         assert given == rules_of(RIGHTS[component], namespace), namespace
 
 
@@ -153,7 +116,7 @@ OPAQUE, ACCOUNTS_TOKEN = "Opaque", "kubernetes.io/service-account-token"
     ],
 )
 async def test_the_bootstrap_can_only_create_its_own_secrets_and_no_token(
-    name: str, kind: str, permitted: bool, accounts: dict[str, Account], installed: Installation
+    name: str, kind: str, permitted: bool, installed: Installation
 ):
     """RBAC allows any name; the admission policy allows only its own names."""
     annotations = {"kubernetes.io/service-account.name": f"{PREFIX}-lifecycle"}
@@ -167,7 +130,7 @@ async def test_the_bootstrap_can_only_create_its_own_secrets_and_no_token(
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets?dryRun=All"
 
     async def is_so() -> bool:
-        answer = await accounts["nats"].request("POST", path, secret)
+        answer = await request_as(installed, f"{PREFIX}-nats", path, secret)
         return answer.status in ((201, 409) if permitted else (403,))
 
     await wait_until(is_so, "the policy is in effect")
