@@ -61,11 +61,10 @@ def make_request_pem(
     common_name: str,
     dns: Sequence[str],
     ips: Sequence[str],
-    organizations: Sequence[str] = (NODES_GROUP,),
 ) -> bytes:
     """Return a kubelet's request with a new key that is discarded; "" = without a common name."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = make_name(common_name, organizations)
+    subject = make_name(common_name, [NODES_GROUP])
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)

@@ -34,10 +34,6 @@ class Fleet:
         self._members: set[str] = set()
         self._lock = asyncio.Lock()  # workload and faults change machines at the same time
 
-    def is_running(self, name: str) -> bool:
-        """Whether the machine runs."""
-        return name in self._running
-
     def get(self, name: str) -> SimMachineFacts:
         """The facts of a running machine. Raises KeyError."""
         return self._running[name]

@@ -21,8 +21,9 @@ TALOS: Final = f"talos:{TALOS_PORT}"
 class Admin:
     """An admin of the API server, with the files `ca.crt`, `admin.crt` and `admin.key` of a folder."""
 
-    def __init__(self, folder: Path, server: str = API_SERVER) -> None:
-        self.server = server
+    server = API_SERVER
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def ssl_context(self, _user: str = "admin", _groups: Sequence[str] = ()) -> ssl.SSLContext:
