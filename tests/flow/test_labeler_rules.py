@@ -397,23 +397,3 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
         await wait_until(lambda: second._config_reloader.current() is not red, "the second one reads it, too")
         await wait_until_rolled_out(second)
         assert kube.list_writes().count("nodes") == before
-
-
-async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
-    flow: FlowActor, mounted: MountedConfigMap
-):
-    nodes = fleet(5)
-    kube = InMemoryNodes(*nodes)
-    held = asyncio.Event()
-
-    async def hang(_resource: str, _name: str, _patch: Any) -> None:
-        held.set()
-        await asyncio.Event().wait()
-
-    async with asyncio.timeout(HANG_SECONDS):
-        async with ruled(flow, kube, mounted) as labeler:
-            await joined(flow, nodes)
-            await wait_until_rolled_out(labeler)
-            kube.admit = hang  # an API server that hangs
-            mounted.replace_text(team("red"))
-            await held.wait()

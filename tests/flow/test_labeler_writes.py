@@ -48,33 +48,6 @@ async def test_a_joining_node_is_planned_before_each_of_its_two_writes_and_not_f
     assert kube.requests == JOINED
 
 
-async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(flow: FlowActor):
-    nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(20)]
-    facts_of = {
-        node.name: make_facts(
-            platform="hcloud", provider_id=f"hcloud://{node.uid}", region="fsn1", node_name=node.name
-        )
-        for node in nodes
-    }
-    kube = InMemoryNodes(*nodes)
-    async with run_labeler(flow.url, kube, seed=1), run_labeler(flow.url, kube, seed=2):
-        for node in nodes:
-            await flow.enrich(node, facts_of[node.name])
-        for node in nodes:
-            await flow.wait_for_decision(node.name, "initialized")
-        for node in nodes:
-            await flow.enrich(kube.node(node.name), facts_of[node.name])
-        await flow.wait_until_handled()
-        assert len(kube.list_patches()) == 2 * len(nodes)
-        for node in nodes:
-            labels = dict(kube.node(node.name).labels)
-            del labels[OWN_LABEL]
-            await flow.enrich(kube.change(node.name, labels=labels), facts_of[node.name])
-        for node in nodes:
-            await flow.wait_for_decision(node.name, "updated")
-    assert {kube.node(node.name).labels[OWN_LABEL] for node in nodes} == {"fsn1"}
-
-
 # ---- a restored etcd
 
 
