@@ -48,10 +48,6 @@ def resource_id(resource: bytes) -> str:
     return str(decode(decode(resource)[1][0]).get(3, [b""])[0].decode())
 
 
-def version(resource: bytes) -> str:
-    return str(decode(decode(resource)[1][0])[4][0].decode())
-
-
 def spec(resource: bytes) -> bytes:
     return bytes(decode(decode(resource)[2][0]).get(1, [b""])[0])
 

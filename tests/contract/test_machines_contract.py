@@ -21,7 +21,6 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
-from libs.common.contract.machine import PlatformMetadata
 from libs.talos.protobuf import encode
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
@@ -43,7 +42,6 @@ from tests.contract.cosi_wire import (
     resource_id,
     spec,
     text,
-    version,
 )
 
 IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[MachineFleet]]] = {
@@ -110,30 +108,10 @@ class TestWhatAMachineSays:
             await cosi.get(NODE, *NODENAME)
         assert gone.value.status is Status.UNAVAILABLE
 
-    async def test_a_list_is_sorted_by_id(self, machine: SimMachineFacts, cosi: Cosi):
-        ids = [resource_id(each) for each in await cosi.list(NODE, *ADDRESSES)]
-        assert ids == sorted(ids)
-        assert len(ids) == len(machine.addresses)
-
     async def test_a_known_type_without_resources_is_an_empty_list(
         self, machine: SimMachineFacts, cosi: Cosi
     ):
         assert await cosi.list(NODE, "cluster", "Members.cluster.talos.dev") == []
-
-    async def test_it_tells_its_node_name_host_name_type_cluster_and_version(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        await talos.change_machine(machine.id, domainname="example.org", cluster_name="blue")
-        nodename = decode(spec(await cosi.get(NODE, *NODENAME)))
-        hostname = decode(spec(await cosi.get(NODE, "network", "HostnameStatuses.net.talos.dev", "hostname")))
-        kind = decode(spec(await cosi.get(NODE, "config", "MachineTypes.config.talos.dev", "machine-type")))
-        cluster = decode(spec(await cosi.get(NODE, "cluster", "Infos.cluster.talos.dev", "current")))
-        talos_version = decode(spec(await cosi.get(NODE, "runtime", "Versions.runtime.talos.dev", "version")))
-        assert text(nodename, 1) == "web-1"
-        assert (text(hostname, 1), text(hostname, 2)) == ("web-1", "example.org")
-        assert kind[1] == [3]  # worker
-        assert text(cluster, 2) == "blue"
-        assert text(talos_version, 1) == machine.talos_version
 
     async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: SimMachineFacts, cosi: Cosi):
         config = decode(spec(await cosi.get("10.20.255.1", *CONTROLLER_MANAGER)))
@@ -173,9 +151,6 @@ class TestRouting:
     ):
         assert text(decode(spec(await cosi.get(None, *NODENAME))), 1) == "control-1"
 
-    async def test_every_address_of_a_machine_leads_to_it(self, machine: SimMachineFacts, cosi: Cosi):
-        assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1"
-
     async def test_what_a_machine_claims_does_not_change_where_the_network_finds_it(
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
@@ -204,12 +179,6 @@ class TestRouting:
         with pytest.raises(GRPCError, match=words) as refused:
             await cosi.get(node, *PLATFORM)
         assert refused.value.status is status
-
-    async def test_a_deleted_machine_refuses_the_dial(self, talos: MachineFleet, cosi: Cosi):
-        await talos.put_machines(make_machine("short", "10.20.0.3"))
-        await talos.delete_machines("short")
-        with pytest.raises(GRPCError, match="connection refused"):
-            await cosi.get("10.20.0.3", *PLATFORM)
 
 
 @pytest.mark.real_only
@@ -256,40 +225,6 @@ class TestAccess:
 
 
 class TestWatching:
-    async def test_a_kind_watch_begins_with_what_is_there_and_says_when_that_was_all(
-        self, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *ADDRESSES) as watch:
-            events = [await watch.event() for _ in range(len(machine.addresses) + 1)]
-        assert [kind for kind, _, _ in events] == [CREATED] * len(machine.addresses) + [BOOTSTRAPPED]
-
-    async def test_a_change_comes_with_what_was_before_and_only_for_what_differs(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *PLATFORM[:2]) as platforms, cosi.watch(NODE, *NODENAME[:2]) as names:
-            assert [(await platforms.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            assert [(await names.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.put_machines(machine)  # the same once more
-            await talos.change_machine(
-                machine.id, platform=PlatformMetadata(platform="hcloud", zone="nbg1-dc3")
-            )
-            await talos.change_machine(machine.id, name="web-one")
-            kind, new, old = await platforms.event()
-            assert kind == UPDATED
-            assert (text(decode(spec(new)), 4), text(decode(spec(old)), 4)) == ("nbg1-dc3", "fsn1-dc14")
-            assert int(version(new)) == int(version(old)) + 1
-            assert text(decode(spec((await names.event())[1])), 1) == "web-one"
-
-    async def test_what_vanishes_is_destroyed_with_its_last_content(
-        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
-    ):
-        async with cosi.watch(NODE, *SYSTEM[:2]) as watch:
-            assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.change_machine(machine.id, system_information=None)
-            kind, resource, _ = await watch.event()
-        assert machine.system_information is not None
-        assert (kind, text(decode(spec(resource)), 5)) == (DESTROYED, machine.system_information.uuid)
-
     async def test_a_resource_watch_of_what_does_not_exist_begins_with_a_tombstone(
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):

@@ -206,16 +206,6 @@ def test_gateways_are_sorted_and_told_once_however_many_routes_lead_to_them():
     assert second != default
     told_twice = read_inventory("RouteStatus", [network, second, of_link, default]).gateways
     assert told_twice == ("10.0.0.1", "2001:db8::ff")
-    with pytest.raises(InvalidResponse, match="same id"):
-        read_inventory("RouteStatus", [default, default])
-    with pytest.raises(InvalidResponse, match="more than 2048 of RouteStatus"):
-        read_inventory("RouteStatus", [default] * 2049)
-
-
-def test_the_same_resource_twice_is_refused():
-    message = SAMPLE_ADDRESSES["IPv6"]
-    with pytest.raises(InvalidResponse, match="same id"):
-        parse_resources(ADDRESSES, [message, message])
 
 
 def test_addresses_come_out_by_id_whatever_their_order():

@@ -13,7 +13,7 @@ from libs.common.contract.events import CsrEnriched, EnrichedCsrGone, NodeEnrich
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
-from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.child_process import HANG_SECONDS
 from services.metadata import on_csr_observed
 from services.metadata.core.contested_addresses import MAX_DIALLED
@@ -216,16 +216,29 @@ async def test_the_end_of_a_request_during_a_downtime_is_published_at_the_next_s
         assert flow.count_enriched("decided") == 0
 
 
-async def replayed(flow, table, *subjects):
-    """Replay the stream after a lost connection, with these messages only."""
+async def replayed(flow, table, *messages):
+    """Replay the stream after a lost connection, with these messages only: their subjects, or older ones."""
     table.mark_disconnected("the server went away")
     last = flow.server.stream.last_sequence
     table.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=last))
-    for subject in subjects:
-        message = await flow.bus.get_last(subject)
-        assert message is not None
-        table.apply(message)
+    for each in messages:
+        table.apply(await flow.bus.get_last(each) if isinstance(each, str) else each)
     table.finish_replay()
+
+
+async def test_a_message_whose_successor_the_server_lost_is_published_again(flow, talos):
+    async with flow.metadata(talos) as service:
+        await flow.publish_snapshot()
+        await flow.publish_node(make_node())
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
+        former = await flow.last("csr-1")
+        await flow.file_request(make_request(resource_version="101", groups=("system:nodes",)))
+        await wait_until(lambda: flow.count_enriched() == 2)
+        await wait_until(lambda: service._requests["csr-1"].state.observation.is_answered)
+        observed = (f"{OBSERVED_NODE}.web-1", f"{OBSERVED_CSR}.csr-1")
+        await replayed(flow, service._stream_cache, SNAPSHOT, *observed, former)
+        await wait_until(lambda: flow.count_enriched() == 3)
 
 
 async def test_a_node_with_a_reused_sequence_is_received(flow, talos):

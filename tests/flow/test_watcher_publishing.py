@@ -109,14 +109,6 @@ async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initiali
         assert len(actor.flow.list_node_events("web-1")) == 2
 
 
-@virtually
-async def test_a_node_that_nobody_initializes_is_published_soon():
-    async with run_publisher(NODE, joining(100)) as actor:
-        changed = joining(101, labels={"a": "b"})
-        actor.put(changed)
-        await wait_until(has_arrived(actor, changed), "it waits a second at most")
-
-
 @pytest.mark.parametrize("urgent", ["deleted", "replaced", "another one joins"])
 @virtually
 async def test_beside_a_settling_node_what_is_urgent_is_published_at_once(urgent: str):

@@ -191,14 +191,6 @@ def test_a_clock_set_back_does_not_stop_the_checks(path: Path, pki: TalosPki):
     assert store.current(NOW - HOUR).not_after == NOW + 7 * HOUR
 
 
-def test_an_expired_certificate_is_a_problem_but_the_server_judges(pki: TalosPki, tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(a_talosconfig(pki, issued_at=NOW - 7 * HOUR))
-    store = CredentialStore([path])
-    assert store.current(NOW).not_after == NOW - HOUR
-    assert "our client certificate expired 60 min ago" in store.problem
-
-
 @pytest.mark.parametrize(
     ("now", "written", "message"),
     [
