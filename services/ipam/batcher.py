@@ -68,8 +68,7 @@ class Batcher:
                     await self._resolve([alone])
         else:
             for request, future in batch:
-                if not future.done():  # the caller may have been cancelled
-                    future.set_result(results[request.uid])
+                future.set_result(results[request.uid])
 
 
 def _fail(batch: Iterable[_Pending], error: Exception) -> None:
