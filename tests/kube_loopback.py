@@ -65,7 +65,15 @@ async def open_api(
             }
         )
     )
-    api = KubeApi(load_kube_config(path, {"PATH": "/usr/bin:/bin"}), user_agent="talos-ccm/test", **options)
+    async with open_api_by(path, **options) as api:
+        yield api
+
+
+@asynccontextmanager
+async def open_api_by(kubeconfig: Path, **options: Any) -> AsyncIterator[KubeApi]:
+    """A KubeApi for the server and the user of that kubeconfig."""
+    config = load_kube_config(kubeconfig, {"PATH": "/usr/bin:/bin"})
+    api = KubeApi(config, user_agent="talos-ccm/test", **options)
     try:
         yield api
     finally:

@@ -6,13 +6,13 @@ import pytest
 
 from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.conftest import start_control_plane
 from tests.deploy.api_server import ApiServer as ApiObjects
+from tests.kube_loopback import open_api_by
 
 ApiServer = ControlPlane | SimApiServer
 
@@ -60,11 +60,8 @@ def api_server(request: pytest.FixtureRequest) -> ApiServer:
 
 @pytest.fixture(scope="session")
 async def api(api_server: ApiServer) -> AsyncIterator[KubeApi]:
-    made = KubeApi(
-        load_kube_config(api_server.kubeconfig(), {}), user_agent="talos-ccm/test", instance="test"
-    )
-    yield made
-    await made.close()
+    async with open_api_by(api_server.kubeconfig(), instance="test") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -148,26 +148,6 @@ async def test_the_node_and_its_status_are_written_on_paths_of_their_own(admin: 
     assert (by_spec.body["spec"]["unschedulable"], by_spec.body["status"]["phase"]) == (True, "Running")
 
 
-async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too(admin: KubeletFleet):
-    lease: dict[str, Any] = {
-        "metadata": {"name": "put", "resourceVersion": "5"},
-        "spec": {"holderIdentity": "a"},
-    }
-    made = await admin.request("PUT", f"{LEASES}/put", body=lease)
-    assert made.status == 201
-    same = await admin.request("PUT", f"{LEASES}/put", body=made.body)
-    assert same.body["metadata"]["resourceVersion"] == made.body["metadata"]["resourceVersion"]
-    made.body["spec"]["holderIdentity"] = ""
-    changed = await admin.request("PUT", f"{LEASES}/put", body=made.body)
-    assert (changed.status, changed.body["spec"]) == (200, {"holderIdentity": ""})
-    stale = await admin.request("PUT", f"{LEASES}/put", body=made.body)
-    assert (stale.status, stale.body["reason"]) == (409, "Conflict")
-    del made.body["metadata"]["resourceVersion"]
-    unfenced = await admin.request("PUT", f"{LEASES}/put", body=made.body)
-    assert refused_fields(unfenced.body) == {("metadata.resourceVersion", INVALID)}
-    await admin.request("DELETE", f"{LEASES}/put")
-
-
 @pytest.mark.parametrize(
     ("attributes", "as_admin", "as_node"),
     [

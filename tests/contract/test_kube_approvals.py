@@ -11,13 +11,13 @@ from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.kubelets import JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import RBAC, build_role_objects, get_collection_path, get_user_name
 from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.csr.approval_writer import build_approval_patch
 from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
+from tests.kube_loopback import open_api_by
 
 ASKS = SimKubelet(name="asks")
 USER = "system:node:asks"
@@ -138,9 +138,10 @@ async def test_the_rights_of_csr_reach_as_far_as_its_signer(
 ):
     pem = make_request_pem(common_name=USER, dns=["asks"], ips=[])
     other = await admin.file_request(pem, user=USER, signer="kubernetes.io/kube-apiserver-client")
-    config = load_kube_config(api_server.kubeconfig(get_user_name(CSR)), {})
-    service = KubeApi(config, user_agent="talos-ccm/test")
-    async with granted(admin, build_role_objects(CSR)):
+    async with (
+        open_api_by(api_server.kubeconfig(get_user_name(CSR))) as service,
+        granted(admin, build_role_objects(CSR)),
+    ):
 
         async def approved() -> bool:  # the real server learns of a binding a moment after it was made
             try:
@@ -154,7 +155,6 @@ async def test_the_rights_of_csr_reach_as_far_as_its_signer(
             await service.patch_signing_request_approval(other, [ADD])
         with pytest.raises(Forbidden):
             await service.list_page(SIGNING_REQUESTS, on_unreadable=print)
-    await service.close()
     await admin.request("DELETE", f"{CSRS}/{other}")
 
 

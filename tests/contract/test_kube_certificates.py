@@ -37,14 +37,6 @@ async def approve(
     )
 
 
-async def test_a_request_says_who_asked_and_that_nothing_is_decided(admin: KubeletFleet, name: str):
-    found = (await admin.request("GET", f"{CSRS}/{name}")).body
-    assert found["spec"]["username"] == "system:node:asks"
-    assert found["spec"]["groups"] == ["system:nodes", "system:authenticated"]
-    assert found["spec"]["usages"] == ["digital signature", "server auth"]
-    assert (name.startswith("csr-"), found["status"]) == (True, {})
-
-
 async def test_an_approval_is_fenced_and_stamped(admin: KubeletFleet, name: str):
     approved = await approve(admin, name)
     assert approved.status == 200

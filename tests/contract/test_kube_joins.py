@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.sim_apiserver.server import SimApiServer
@@ -89,35 +88,6 @@ async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(a
 
     assert transitions(after) == transitions(before)
     await admin.delete_node("tb-beat")
-
-
-async def test_the_audit_log_counts_who_asked_for_what(api_server: ApiServer, admin: KubeletFleet):
-    mark = api_server.audit_mark()
-    await admin.join(SimKubelet(name="tb-audit"))
-    await admin.request("GET", "/api/v1/nodes/tb-audit")
-    counts = api_server.audit_counts(mark)
-    assert counts[AuditedRequest("system:node:tb-audit", "create", "nodes")] == 1
-    assert counts[AuditedRequest("system:node:tb-audit", "patch", "nodes/status")] == 1
-    assert counts[AuditedRequest("admin", "get", "nodes")] == 1
-    await admin.delete_node("tb-audit")
-
-
-async def test_a_kubeconfig_carries_exactly_the_identity_that_was_asked_for(
-    api_server: ApiServer,
-):
-    async with KubeletFleet.start(_As(api_server, "tb-stranger")) as stranger:
-        refused = await stranger.request("GET", "/api/v1/nodes")
-    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
-    assert 'User "tb-stranger"' in refused.body["message"]
-    assert "tb-stranger" in api_server.kubeconfig("tb-stranger").read_text()
-
-
-class _As:
-    def __init__(self, api_server: ApiServer, user: str):
-        self.server, self._api_server, self._user = api_server.server, api_server, user
-
-    def ssl_context(self) -> Any:
-        return self._api_server.ssl_context(self._user)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from libs.common.contract.node_patch import NodeChanges, build_node_patch, build
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
 from libs.common.kube.events import ObjectEvent, node_reference
-from libs.common.kube.load_kube_config import load_kube_config, with_server
 from libs.testbed.kubelets import KubeletFleet
-from libs.testbed.ports import allocate_port
 from tests.contract.conftest import ApiServer
+from tests.kube_loopback import open_api_by
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 IPV4, IPV6 = (
@@ -315,38 +314,10 @@ async def test_an_event_told_twice_in_a_minute_is_one_event_on_the_node(
     assert stored["firstTimestamp"] == "2026-03-01T12:00:00Z"
 
 
-async def test_each_event_that_kubernetes_has_is_reported_and_one_that_was_not_stored_is_not(
-    api_server: ApiServer, node: Node
-):
-    stored: list[tuple[str, datetime]] = []
-    config = load_kube_config(api_server.kubeconfig(), {})
-    nowhere = with_server(config, f"https://127.0.0.1:{allocate_port()}", "--master")
-    about = node_reference(node.name, node.uid)
-    event = ObjectEvent(regarding=about, reason="Synced", message="m", component="talos-ccm")
-    for reached in (config, nowhere):
-        api = KubeApi(
-            reached,
-            user_agent="test",
-            deadline_seconds=1.0 if reached is nowhere else 30.0,
-            on_event=lambda event, at: stored.append((event.reason, at)),
-        )
-        try:
-            for _ in range(2):  # as after a lost answer
-                await api.create_event(event, now=NOW)
-        except KubeError:
-            assert reached is nowhere
-        finally:
-            await api.close()
-    assert stored == [("Synced", NOW)] * 2
-
-
 async def test_a_right_that_is_missing_is_told_with_who_lacks_what(api_server: ApiServer, node: Node):
-    stranger = KubeApi(load_kube_config(api_server.kubeconfig("stranger"), {}), user_agent="talos-ccm/test")
-    try:
+    async with open_api_by(api_server.kubeconfig("stranger")) as stranger:
         with pytest.raises(Forbidden, match=r'User "stranger" cannot get resource "nodes"'):
             await stranger.get_node(node.name)
-    finally:
-        await stranger.close()
 
 
 async def test_a_name_that_would_address_the_collection_never_leaves(api: KubeApi):

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 from libs.common.contract.services import ServiceSpec
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import grant_permissions
+from tests.kube_loopback import open_api_by
 
 
 @asynccontextmanager
@@ -18,9 +18,5 @@ async def open_api_of(
 ) -> AsyncIterator[KubeApi]:
     """Grant the permissions of every service; a client as the user of that service."""
     await grant_permissions(kubelets)
-    config = load_kube_config(control_plane.kubeconfig(get_user_name(spec)), {})
-    api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
-    try:
+    async with open_api_by(control_plane.kubeconfig(get_user_name(spec)), instance="test") as api:
         yield api
-    finally:
-        await api.close()

@@ -8,12 +8,12 @@ import pytest
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, ServerError, Unreachable
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.pod_exec import ExecResult, exec_in_pod
 from libs.testbed.container_commands import ExecKubelet
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from tests.bus_actors import wait_until
+from tests.kube_loopback import open_api_by
 
 NAMESPACE = "exec-tests"
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
@@ -40,9 +40,8 @@ async def kubelet(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncI
 @pytest.fixture
 async def kube(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
     """As an administrator."""
-    api = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="test-exec")
-    yield api
-    await api.close()
+    async with open_api_by(control_plane.kubeconfig()) as api:
+        yield api
 
 
 async def run(api: KubeApi, pod: str, *command: str, seconds: float = 60) -> ExecResult:
@@ -69,10 +68,9 @@ async def test_what_cannot_run_is_told_by_its_cause(
         await run(kube, "no-such-pod", "true")
     with pytest.raises(Unreachable, match="did not end within 1 s"):
         await run(kube, "shell", "sleep", "30", seconds=1)
-    stranger = KubeApi(load_kube_config(control_plane.kubeconfig("stranger"), {}), user_agent="test-exec")
-    with pytest.raises(Forbidden, match="pods/exec"):
-        await run(stranger, "shell", "true")
-    await stranger.close()
+    async with open_api_by(control_plane.kubeconfig("stranger")) as stranger:
+        with pytest.raises(Forbidden, match="pods/exec"):
+            await run(stranger, "shell", "true")
 
 
 @pytest.mark.parametrize("verbs", [("get", "create"), ("create",), ("get",)])
@@ -81,7 +79,6 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
 ):
     user = f"execs-{'-'.join(verbs)}"
     await grant(kubelets, user, {"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs})
-    api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="test-exec")
 
     async def allowed() -> bool:
         try:
@@ -90,11 +87,11 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
             return False
         return ran.exit_status == 0
 
-    if len(verbs) == 2:
-        await wait_until(allowed, "the RBAC change is applied")
-    else:
-        assert not await allowed()
-    await api.close()
+    async with open_api_by(control_plane.kubeconfig(user)) as api:
+        if len(verbs) == 2:
+            await wait_until(allowed, "the RBAC change is applied")
+        else:
+            assert not await allowed()
 
 
 async def grant(kubelets: KubeletFleet, user: str, rule: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid, KubeError, ServerError, Unreachable
 from libs.common.kube.pod_exec import PROTOCOL, ExecResult, exec_in_pod
 from libs.common.kube.request import Request
@@ -30,17 +31,16 @@ def kubelet(say: Say) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     return answer
 
 
-async def ran(server: LoopbackServer, folder: Path, say: Say, seconds: float = 60.0) -> ExecResult:
+async def run_true(api: KubeApi, seconds: float = 60.0) -> ExecResult:
+    return await exec_in_pod(
+        api, namespace="ccm", pod="watcher", container="watcher", command=("true",), timeout_seconds=seconds
+    )
+
+
+async def ran(server: LoopbackServer, folder: Path, say: Say) -> ExecResult:
     server.answer = kubelet(say)
     async with open_api(server.url, folder) as api:
-        return await exec_in_pod(
-            api,
-            namespace="ccm",
-            pod="watcher",
-            container="watcher",
-            command=("true",),
-            timeout_seconds=seconds,
-        )
+        return await run_true(api)
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,7 @@ async def test_a_server_that_reads_nothing_gets_its_connection_aborted(tmp_path:
 
     async with serve_tcp(kubelet) as port, open_api(f"http://127.0.0.1:{port}", tmp_path) as api:
         with pytest.raises(Unreachable, match="did not end within 1 s"):
-            await exec_in_pod(
-                api,
-                namespace="ccm",
-                pod="watcher",
-                container="watcher",
-                command=("true",),
-                timeout_seconds=1.0,
-            )
+            await run_true(api, seconds=1.0)
         # A close that only waits leaves the connection to the kernel, which keeps it for 20 s.
         await asyncio.wait_for(ended.wait(), 15)
 

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from libs.common.contract.node import Node
 from libs.common.kube.api import NODES, KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import ListSnapshot, WatchEvent
 from libs.testbed.child_process import HANG_SECONDS
@@ -33,6 +32,7 @@ from tests.kube_loopback import (
     listing,
     make_node_object,
     open_api,
+    open_api_by,
     refusal,
     respond_error,
     respond_list,
@@ -55,11 +55,8 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Con
 
 @pytest.fixture
 async def api(cluster: ControlPlane) -> AsyncIterator[KubeApi]:
-    made = KubeApi(
-        load_kube_config(cluster.kubeconfig(), {}), user_agent="talos-ccm/test", deadline_seconds=5.0
-    )
-    yield made
-    await made.close()
+    async with open_api_by(cluster.kubeconfig(), deadline_seconds=5.0) as made:
+        yield made
 
 
 @pytest.fixture
@@ -353,28 +350,22 @@ async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
         assert len(follower.errors) == 1
 
 
-async def test_a_half_open_watch_is_ended_and_replaced(server: LoopbackServer, follow: Follow):
-    server.answer = script_nodes(
-        watches=[stream(added(f"web-{n}", 100 + n), stays_open=True) for n in (1, 2)]
-    )
-    async with follow(watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
-        await wait_until(lambda: set(follower.nodes) == {"web-1", "web-2"})
-        assert "no end of the watch in time" in str(follower.errors[0])
+async def keep_talking(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(encode_bookmark(100))
+        await asyncio.sleep(0.05)
 
 
-async def test_a_server_that_keeps_a_watch_open_with_words_is_left_at_its_end_too(
-    server: LoopbackServer, follow: Follow
+@pytest.mark.parametrize("watch", [stream(stays_open=True), keep_talking], ids=["half open", "talks"])
+async def test_a_watch_that_does_not_end_in_time_is_replaced(
+    server: LoopbackServer, follow: Follow, watch: Answer
 ):
-    async def keep_talking(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            await response.write(encode_bookmark(100))
-            await asyncio.sleep(0.05)
-
-    server.answer = script_nodes(watches=[keep_talking])
-    async with follow(watch_seconds=(1, 1), silence_seconds=0.2):
-        await wait_until(lambda: len(watched_versions(server)) >= 2)
+    server.answer = script_nodes(watches=[watch, stream(added("web-2", 102), stays_open=True)])
+    async with follow(watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
+        await wait_until(lambda: set(follower.nodes) == {"web-2"})
+        assert "no end of the watch in time" in str(follower.errors[0])
 
 
 async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: LoopbackServer, follow: Follow):
@@ -392,17 +383,6 @@ async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: Loo
     assert "$.spec" in follower.unreadable[-1].reason
 
 
-async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: LoopbackServer, follow: Follow):
-    broken = encode_event("DELETED", {"metadata": {"name": "web-1"}, "spec": 7})
-    server.answer = script_nodes(
-        lists=[listing(WEB_1), listing()],
-        watches=[stream(broken, stays_open=True), stream(stays_open=True)],
-    )
-    async with follow() as (follower, _):
-        await wait_until(lambda: follower.count(ListSnapshot) == 2)
-        assert follower.nodes == {}
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -410,18 +390,23 @@ async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: LoopbackSe
         b'{"type": "ADDED"}\n',
         b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n',
         encode_error(500, "InternalError"),
+        encode_event("DELETED", {"metadata": {"name": "web-1"}, "spec": 7}),
         b'{"type":"ADDED","object":{"metadata":{"name":"x","annotations":{"a":"'
         + b"x" * 5_000_000
         + b'"}}}}\n',
     ],
-    ids=["no json", "no object", "no version", "an error", "longer than etcd allows"],
+    ids=["no json", "no object", "no version", "an error", "deletion of an unreadable", "beyond etcd"],
 )
 async def test_a_watch_that_says_something_odd_is_left_and_listed_again(
     server: LoopbackServer, follow: Follow, line: bytes
 ):
-    server.answer = script_nodes(watches=[stream(line, stays_open=True), stream(stays_open=True)])
+    server.answer = script_nodes(
+        lists=[listing(WEB_1), listing()],
+        watches=[stream(line, stays_open=True), stream(stays_open=True)],
+    )
     async with follow() as (follower, reflector):
         await wait_until(lambda: follower.count(ListSnapshot) == 2)
+        assert follower.nodes == {}
         assert len(follower.errors) == 1
         assert reflector.problems() == ()
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,8 @@ from tests.kube_loopback import (
     listing,
     make_node_object,
     open_api,
+    open_api_by,
+    refusal,
     respond_error,
     respond_node,
 )
@@ -81,14 +84,6 @@ async def test_a_wait_beyond_the_deadline_is_the_callers_to_plan(server: Loopbac
             await api.patch_node("web-1", [])
     assert raised.value.retry_after_seconds == 60.0
     assert time.monotonic() - started < 25.0
-    assert len(server.requests) == 1
-
-
-async def test_a_failure_without_a_wait_is_not_repeated_here(server: LoopbackServer, tmp_path: Path):
-    server.answer = first_then_a_node(respond_error(503, "ServiceUnavailable"))
-    async with open_api(server.url, tmp_path) as api:
-        with pytest.raises(ServerError):
-            await api.get_node("web-1")
     assert len(server.requests) == 1
 
 
@@ -180,8 +175,18 @@ async def test_an_answer_that_is_no_node_is_the_servers_fault(server: LoopbackSe
                 await api.get_node("web-1")
 
 
-async def test_a_redirect_is_not_followed_with_our_credentials(server: LoopbackServer, tmp_path: Path):
-    server.answer = first_then_a_node(web.Response(status=302, headers={"Location": "/elsewhere"}))
+@pytest.mark.parametrize(
+    "refused",
+    [
+        respond_error(503, "ServiceUnavailable"),
+        web.Response(status=302, headers={"Location": "/elsewhere"}),
+    ],
+    ids=["no wait is requested", "a redirect"],
+)
+async def test_a_failure_is_neither_repeated_nor_followed_with_our_credentials(
+    server: LoopbackServer, tmp_path: Path, refused: web.Response
+):
+    server.answer = first_then_a_node(refused)
     async with open_api(server.url, tmp_path, {"token": "secret"}) as api:
         with pytest.raises(ServerError):
             await api.get_node("web-1")
@@ -198,12 +203,9 @@ async def test_the_certificate_of_the_api_server_is_read_without_a_right_and_wit
     control_plane: ControlPlane,
 ):
     user = "any-user"
-    api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="t")
     since = control_plane.audit_mark()
-    try:
+    async with open_api_by(control_plane.kubeconfig(user)) as api:
         identity = await api.fetch_server_identity()
-    finally:
-        await api.close()
     assert identity.names | identity.addresses == set(API_SERVER_HOSTS)
     assert not [request for request in control_plane.audit_counts(since) if request.user == user]
 
@@ -288,22 +290,41 @@ async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_reque
 
 # ---- how it looks from outside
 
+EVENT = ObjectEvent(
+    regarding=node_reference("web-1", "uid"), reason="Synced", message="x", component="talos-ccm"
+)
+
+
+async def test_each_event_that_kubernetes_has_is_reported_and_one_that_was_not_stored_is_not(
+    server: LoopbackServer, tmp_path: Path
+):
+    stored: list[tuple[str, datetime]] = []
+
+    def record(event: ObjectEvent, at: datetime) -> None:
+        stored.append((event.reason, at))
+
+    async with open_api(server.url, tmp_path, on_event=record) as api:
+        for answer in (respond_node, refusal(409, "AlreadyExists")):  # the second as after a lost answer
+            server.answer = answer
+            await api.create_event(EVENT, now=NOW)
+        server.answer = refusal(500)
+        with pytest.raises(ServerError):
+            await api.create_event(EVENT, now=NOW)
+    assert stored == [("Synced", NOW)] * 2
+
 
 async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(
     server: LoopbackServer, tmp_path: Path
 ):
     seen: list[tuple[str, str, int]] = []
     server.answer = respond_node
-    event = ObjectEvent(
-        regarding=node_reference("web-1", "uid"), reason="Synced", message="x", component="talos-ccm"
-    )
     async with open_api(
         server.url, tmp_path, observe=lambda verb, what, status, seconds: seen.append((verb, what, status))
     ) as api:
         await api.get_node("web-1")
         await api.patch_node("web-1", [])
         await api.patch_node_status("web-1", {})
-        await api.create_event(event, now=NOW)
+        await api.create_event(EVENT, now=NOW)
     assert seen == [
         ("get", "nodes", 200),
         ("patch", "nodes", 200),
@@ -370,14 +391,11 @@ async def test_an_urgent_write_goes_before_all_that_wait_for_a_connection(
         return lambda: len(arrived) == count
 
     server.answer = answer
-    event = ObjectEvent(
-        regarding=node_reference("web-1", "uid"), reason="Synced", message="x", component="talos-ccm"
-    )
     async with open_api(server.url, tmp_path, connections=2) as api, asyncio.TaskGroup() as requests:
         for name in ("busy-1", "busy-2"):
             requests.create_task(api.patch_node(name, []))
         await wait_until(have_arrived(2), "every connection is taken")
-        requests.create_task(api.create_event(event, now=NOW))
+        requests.create_task(api.create_event(EVENT, now=NOW))
         requests.create_task(api.patch_signing_request_approval("csr-1", []))
         requests.create_task(api.patch_node_status("web-1", {}))
         requests.create_task(api.patch_node("joins", [], is_urgent=True))
