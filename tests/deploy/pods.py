@@ -69,17 +69,12 @@ class Pod:
     async def mounted(cls, workload: Manifest, folder: Path, server: str, kubelets: KubeletFleet) -> "Pod":
         """Create the pod with all its volumes. Raises AssertionError if a source does not exist."""
         pod = cls(workload, folder, server)
-        await pod.mount(kubelets)
-        return pod
-
-    async def mount(self, kubelets: KubeletFleet) -> None:
-        """Write the content of its volumes; a second call updates it."""
-        for volume in (*self.spec["volumes"], *self._token_volume()):
-            place = self.volume(volume["name"])
+        for volume in (*pod.spec["volumes"], *pod._token_volume()):
+            place = pod.volume(volume["name"])
             place.mkdir(parents=True, exist_ok=True)
-            for name, content in (await self._content(volume, kubelets)).items():
-                (place / f".{name}").write_bytes(content)
-                (place / f".{name}").rename(place / name)
+            for name, content in (await pod._content(volume, kubelets)).items():
+                (place / name).write_bytes(content)
+        return pod
 
     def volume(self, name: str) -> Path:
         """The directory of that volume."""

@@ -190,29 +190,6 @@ async def test_talos_ccm_in_the_watchers_pod_explains_a_node_without_arguments(
     assert_nothing_was_forbidden(installed)
 
 
-async def test_the_keeper_replaces_a_deleted_key_and_its_service_continues_with_the_new_one(
-    running: Cluster, installed: Installation
-):
-    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{PREFIX}-nats-labeler"
-    before = (await running.kubelets.request("GET", secret)).body["data"]["seed.nk"]
-    assert (await running.kubelets.request("DELETE", secret)).status == 200
-
-    async def there_is_another() -> bool:
-        found = await running.kubelets.request("GET", secret)
-        return found.status == 200 and found.body["data"]["seed.nk"] != before
-
-    await wait_until(there_is_another, "the keeper creates a new key")
-    labeler = installed.pods["labeler"]
-    await wait_until(
-        lambda: "authorization violation" in log_of(labeler, "labeler"), "NATS rejects the old key"
-    )
-    await labeler.mount(running.kubelets)
-    await running.join(make_machine("with-a-new-key", "10.243.0.6"))
-    await running.until_usable("with-a-new-key")
-    await labeler.until("labeler")
-    assert installed.forbidden_requests() == {}
-
-
 def assert_nothing_was_forbidden(installed: Installation) -> None:
     """Neither by the API server nor by NATS."""
     assert installed.forbidden_requests() == {}

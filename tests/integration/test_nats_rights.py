@@ -205,10 +205,10 @@ def publications(user: str) -> set[str]:
         if wiring.service != user
         for filter_subject in wiring.publishes
     }
-    return (foreign | _of_the_stream(user) | _of_durables(user) | _of_the_server(user)) - _granted(user)
+    return (foreign | _of_the_stream() | _of_durables() | _of_the_server(user)) - _granted(user)
 
 
-def _of_the_stream(user: str) -> set[str]:
+def _of_the_stream() -> set[str]:
     verbs = (
         "CREATE",
         "UPDATE",
@@ -227,7 +227,7 @@ def _of_the_stream(user: str) -> set[str]:
     return own | others | lists | reading
 
 
-def _of_durables(user: str) -> set[str]:
+def _of_durables() -> set[str]:
     api, found = "$JS.API.CONSUMER", set()
     for durable in DURABLES:
         name = durable.name

@@ -1,8 +1,6 @@
 """A request is parsed with care."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from libs.common.contract.signing_request import REQUEST_LIMIT, SigningRequestCondition
 from services.csr.approval_writer import build_approval_patch
@@ -67,21 +65,6 @@ def test_a_request_of_the_largest_size_is_read_and_a_larger_one_is_not():
     spaces = REQUEST_LIMIT - len(pem)
     assert isinstance(parse_request(pem + b"\n" * spaces), CertificateRequest)
     assert isinstance(parse_request(pem + b"\n" * (spaces + 1)), MalformedRequest)
-
-
-@given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=8))
-def test_no_list_of_names_raises(names: list[tuple[int, bytes]]):
-    sans = tuple(bytes([tag, len(content)]) + content for tag, content in names)
-    assert isinstance(
-        parse_request(encode_pem(RequestFields(sans=sans).sign())), CertificateRequest | MalformedRequest
-    )
-
-
-@given(st.lists(st.tuples(st.text(max_size=20), st.sampled_from([0x0C, 0x13, 0x14, 0x16, 0x1C, 0x1E, 0x03]))))
-def test_no_subject_raises(values: list[tuple[str, int]]):
-    for text, tag in values:
-        fields = RequestFields(subject=(((ORGANIZATION, text),),), subject_tag=tag)
-        assert isinstance(parse_request(encode_pem(fields.sign())), CertificateRequest | MalformedRequest)
 
 
 class PanicException(BaseException):
