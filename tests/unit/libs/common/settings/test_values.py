@@ -2,9 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +11,14 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.go_values import format_duration, parse_duration
 from libs.common.service.run_process import select_definitions
 from libs.common.settings.command_line import parse_command_line, parse_list
-from libs.common.settings.flags import CLUSTER_NAME, PREFER_IPV6
 from libs.common.settings.process_settings import ProcessSettings
-from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
+from libs.common.settings.read_settings import SettingsError, read_settings
 from services.csr.service import CSR_DEFINITION
 from services.csr.settings import CsrSettings
 from services.flag_conflicts import find_conflicts
 from services.metadata.service import METADATA_DEFINITION
 from services.metadata.settings import MetadataSettings
+from tests.unit.libs.common.settings.test_settings import GardenerSettings, read
 
 
 @pytest.mark.parametrize(
@@ -89,17 +87,6 @@ def test_no_command_line_breaks_the_reader(arguments: list[str]):
 # ---- the file
 
 
-class NamedSettings(msgspec.Struct, frozen=True):
-    cluster_name: Annotated[str, CLUSTER_NAME] = ""
-    prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
-
-
-def read(file: Path, *arguments: str) -> ParsedSettings:
-    from libs.common.settings.process_settings import ProcessSettings
-
-    return read_settings([NamedSettings, ProcessSettings], [f"--cloud-config={file}", *arguments], {})
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -120,7 +107,7 @@ def test_a_broken_file_says_where(text: str, message: str):
 def test_the_file_wins_over_the_command_line(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
     file.write_text("global:\n  clusterName: prod\n  preferipv6: true\n")
-    settings = read(file, "--cluster-name=kubernetes").get(NamedSettings)
+    settings = read(f"--cloud-config={file}", "--cluster-name=kubernetes").get(GardenerSettings)
     assert (settings.cluster_name, settings.prefer_ipv6) == ("prod", True)
 
 
@@ -133,13 +120,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
         (binary, "not UTF-8"),
     ):
         with pytest.raises(SettingsError, match=f"--cloud-config: {file}: .*{why}"):
-            read(file)
+            read(f"--cloud-config={file}")
 
 
 def test_what_has_no_effect_in_the_file_is_warned_of(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
     file.write_text("global:\n  endpoints: [10.0.0.1]\n")
-    (warning,) = read(file).warnings
+    (warning,) = read(f"--cloud-config={file}").warnings
     assert warning.startswith(f"--cloud-config: {file}, line 2: global.endpoints has no effect: see")
 
 
