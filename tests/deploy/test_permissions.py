@@ -14,6 +14,7 @@ from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
 from libs.testbed.kubelets import HttpResponse, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.service_permissions import get_account_user_name
 from libs.testbed.service_processes import PATIENT_LEASE
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
@@ -54,7 +55,7 @@ def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
 
 async def request_as(installed: Installation, account: str, path: str, body: dict[str, Any]) -> HttpResponse:
     """POST as that ServiceAccount."""
-    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    user = get_account_user_name(account)
     return await installed.kubelets.request("POST", path, as_user=user, body=body)
 
 

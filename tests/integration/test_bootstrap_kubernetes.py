@@ -6,23 +6,23 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from cryptography import x509
 
 from libs.common.bus.nats.nats_access import generate_seed, public_key_of
-from libs.common.contract.services import PolicyRule
+from libs.common.contract.services import CSR
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_installation import start_bootstrap
+from libs.testbed.service_permissions import build_role_objects, get_collection_path, get_user_name
 from services.bootstrap.resource_names import ResourceNames, list_policy_rules
 from tests.bus_actors import wait_until
 
 _numbers = itertools.count(1)
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Installation:
@@ -30,31 +30,19 @@ class Installation:
 
     def __init__(self, control_plane: ControlPlane, kubelets: KubeletFleet, run_dir: Path) -> None:
         self.names = ResourceNames(namespace=f"nats-{next(_numbers)}", prefix="ccm")
-        self.user = f"bootstrap-of-{self.names.namespace}"
+        rules = list_policy_rules(self.names)
+        self._spec = msgspec.structs.replace(CSR, service=self.names.namespace, policy_rules=rules)
+        self.user = get_user_name(self._spec, "bootstrap")
         self._control_plane = control_plane
         self._kubelets = kubelets
         self._run_dir = run_dir
         self._pods = itertools.count(0)
 
     async def prepare(self) -> None:
-        namespace = self.names.namespace
-        await self._made("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
-        roles = f"{RBAC}/namespaces/{namespace}"
-        role = {
-            "kind": "Role",
-            "metadata": {"name": "bootstrap"},
-            "rules": list(map(_rule, list_policy_rules(self.names))),
-        }
-        await self._made(f"{roles}/roles", role)
-        subject = {"kind": "User", "name": self.user, "apiGroup": "rbac.authorization.k8s.io"}
-        reference = {"kind": "Role", "name": "bootstrap", "apiGroup": "rbac.authorization.k8s.io"}
-        binding = {"kind": "RoleBinding", "metadata": {"name": "bootstrap"}, "subjects": [subject]}
-        await self._made(f"{roles}/rolebindings", binding | {"roleRef": reference})
-
-    async def _made(self, path: str, manifest: dict[str, Any]) -> None:
-        group = "v1" if path.startswith("/api/v1") else "rbac.authorization.k8s.io/v1"
-        answer = await self._kubelets.request("POST", path, body={"apiVersion": group, **manifest})
-        assert answer.status == 201, answer
+        namespace = {"kind": "Namespace", "metadata": {"name": self.names.namespace}}
+        await self._kubelets.send("POST", "/api/v1/namespaces", body=namespace)
+        for manifest in build_role_objects(self._spec, "bootstrap"):
+            await self._kubelets.send("POST", get_collection_path(manifest), body=manifest)
 
     def start(self, *more: str) -> tuple[ChildProcess, Path]:
         """One pod's bootstrap, and where it writes."""
@@ -95,8 +83,9 @@ class Installation:
         secret = {"kind": "Secret", "metadata": {"name": name, "labels": labels}, "data": {"seed.nk": seed}}
         published = {"name": self.names.authority, "labels": labels}
         root = f"/api/v1/namespaces/{self.names.namespace}"
-        await self._made(f"{root}/secrets", secret)
-        await self._made(f"{root}/configmaps", {"kind": "ConfigMap", "metadata": published})
+        await self._kubelets.send("POST", f"{root}/secrets", body=secret)
+        body = {"kind": "ConfigMap", "metadata": published}
+        await self._kubelets.send("POST", f"{root}/configmaps", body=body)
         return f"secrets/{name}"
 
     async def published_authority(self) -> str:
@@ -119,11 +108,6 @@ class Installation:
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool((await self._kubelets.request("POST", path, body=review)).body["status"]["allowed"])
-
-
-def _rule(right: PolicyRule) -> dict[str, Any]:
-    rule = {"apiGroups": [right.group], "resources": [right.resource], "verbs": list(right.verbs)}
-    return rule | ({"resourceNames": list(right.resource_names)} if right.resource_names else {})
 
 
 @pytest.fixture
