@@ -1,6 +1,5 @@
 """Workloads, schedules and faults follow from their seed; mutants exist; a sitting leaves its results."""
 
-import asyncio
 import copy
 import os
 import subprocess
@@ -40,8 +39,6 @@ from tests.chaos.workload import (
 SEEDS = range(30)
 LONGEST_SECONDS = 36.0  # until the last heal: a run lasts 90 s at most, and a recovery 60 s
 NO_SITE = cast("FaultSite", None)  # the faults of this file act on nothing
-SLOW_SECONDS = 0.2
-HELD_SECONDS = 0.1
 # kube-apiserver rejects every change of podCIDRs, so no defect of the services can cause one.
 PREVENTED = {"pod CIDRs never change"}
 
@@ -83,22 +80,6 @@ def test_pairs_alternate_between_the_modes_and_reach_every_fault():
 
 async def fail(_: FaultSite) -> None:
     raise OSError("the server is down")
-
-
-async def test_a_fault_whose_injection_is_slow_is_held_as_long_as_any_other():
-    loop = asyncio.get_running_loop()
-    injected: list[float] = []
-    healed: list[float] = []
-
-    async def inject(_: FaultSite) -> None:
-        await asyncio.sleep(SLOW_SECONDS)
-        injected.append(loop.time())
-
-    async def heal(_: FaultSite) -> None:
-        healed.append(loop.time())
-
-    await hold_fault(NO_SITE, Fault("slow", "", inject, heal), HELD_SECONDS)
-    assert healed[0] - injected[0] >= HELD_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,8 @@ def test_keys_go_first_and_go_even_if_the_rest_cannot(parent: Path, monkeypatch:
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     with pytest.raises(OSError, match="refuses"), open_run_directory("demo", None):
-        assert {each.name for each in left.rglob("*")} == {"pki", "a.log"}
+        found = {each.name for each in left.rglob("*")}
+    assert found == {"pki", "a.log"}
 
 
 def test_a_kept_directory_stays_and_is_no_temporary_one(parent: Path):
