@@ -1,6 +1,5 @@
 """lifecycle between a bus and an API server: which Nodes it deletes and taints, and which never."""
 
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,8 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease import Lease, get_annotation
-from libs.common.kube.load_kube_config import load_kube_config
-from libs.testbed.service_permissions import get_lease_name, get_user_name
-from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.core.deletion_limit import ANNOTATION
 from tests.builders import make_facts
@@ -213,25 +208,6 @@ async def test_who_lost_the_lease_and_does_not_know_it_yet_deletes_nothing(flow:
         assert await flow.get_node("web-1") is not None
 
 
-async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_anew(flow: LifecycleFlow):
-    async with flow.run_lifecycle(evidence_seconds=1.0) as service:
-        node = await flow.add_lost_node()
-        await flow.publish_replacement(node)
-        await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
-        flow.server.faults.inject(EmptyClose(), resource="leases")
-        await wait_until(lambda: any("Lease" in problem for problem in service.problems()), "it is reported")
-        flow.clock.advance(10_001)
-        await flow.publish_replacement(node, minutes=0)
-        assert service.replica_status().leading_for is None
-        assert await flow.get_node("web-1") is not None
-        flow.server.faults.clear()
-        await wait_until(lambda: service.replica_status().leading_for is not None, "it leads again")
-        await flow.publish_replacement(node, minutes=1)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls", "since this lifecycle leads")
-        assert await flow.get_node("web-1") is not None
-
-
 # ---- the cap
 
 
@@ -397,24 +373,6 @@ async def test_a_node_that_got_another_owner_a_moment_ago_is_not_tainted(flow: L
         theirs = await flow.observe_node("web-1")
         await flow.wait_for_decision("web-1", "not-owned")
     assert theirs.spec.taints == node.spec.taints
-
-
-def instance_b(flow: LifecycleFlow) -> Callable[[KubeApi], KubeApi]:
-    """As another install's own user, who may write no other Lease than its own."""
-    config = load_kube_config(flow.server.kubeconfig(get_user_name(LIFECYCLE, "b")), {})
-    return lambda _: KubeApi(config, user_agent="test", instance="b")
-
-
-async def test_two_instances_lead_side_by_side_each_by_a_lease_of_its_own(flow: LifecycleFlow):
-    await grant_permissions(flow.admin, [LIFECYCLE], "b")
-    b: dict[str, Any] = {"identity": "b", "lease_name": get_lease_name("b", LIFECYCLE_LEASE_NAME)}
-    async with (
-        flow.run_lifecycle() as of_a,
-        flow.run_lifecycle(kube=instance_b(flow), grown_up=False, **b) as of_b,
-    ):
-        await wait_until(lambda: of_b.replica_status().leading_for is not None, "the second one leads, too")
-        assert of_a.replica_status().leading_for is not None
-        assert (await flow.get_lease())["spec"]["holderIdentity"] == "first"
 
 
 # ---- shut down

@@ -1,7 +1,7 @@
 """A cluster whose machines are replaced, fall silent and come back; our processes with lifecycle."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
+from libs.common.contract.subjects import ENRICHED_NODE
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine
@@ -18,6 +19,7 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from tests.bus_actors import wait_until
+from tests.integration.conftest import operating
 from tests.integration.service_cluster import run_services
 
 NODES = "/api/v1/nodes"
@@ -62,17 +64,13 @@ class Cluster:
 
             await wait_until(usable, f"{name} usable")
 
-    async def replace(
-        self, name: str, by: str, *, uuid: str | None = None, forgotten: bool = True, **flags: Any
-    ) -> None:
+    async def replace(self, name: str, by: str, **flags: Any) -> None:
         """Another machine is installed at the address of that one, and joins; the kubelet of that one
-        does not answer from now on. `forgotten`: discovery knows it no more.
+        does not answer from now on, and discovery knows it no more.
         """
-        there = self._members[name]
-        if forgotten:
-            del self._members[name]
+        there = self._members.pop(name)
         await self.machines.delete_machines(there.id)
-        await self.join(make_machine(by, there.reachable_at[0], uuid=uuid), **flags)
+        await self.join(make_machine(by, there.reachable_at[0]), **flags)
         await self.kubelets.set_unreachable(name)
 
     async def change(self, name: str, **fields: Any) -> None:
@@ -156,19 +154,26 @@ class Cluster:
         await wait_until(is_told, f"Event {reason} about {name}")
         return told[name]
 
-    async def until_said(self, process: str, *words: str) -> None:
-        """The process has logged a line with all these words."""
-        log = self.services.children[process].log
+    async def until_stage(self, name: str, stage: str) -> None:
+        """metadata has said that the machine is at that stage of its life."""
 
-        def said() -> bool:
-            return any(all(word in line for word in words) for line in log.read_text().splitlines())
+        async def is_said() -> bool:
+            async with operating(self.nats) as operator:
+                message = await operator.get_last_msg("TALOSCCM", f"{ENRICHED_NODE}.{name}")
+            event = msgspec.json.decode(message.data or b"")
+            return bool(event.get("facts", {}).get("stage") == stage)
 
-        await wait_until(said, f"{process} says {words}")
+        await wait_until(is_said, f"{name} is {stage}")
 
     async def until_proving(self, name: str) -> None:
         """The first look has shown that another machine answers in that one's place."""
         process = next(iter({"metadata", "all-in-one"} & self.services.children.keys()))
-        await self.until_said(process, "other machines answer at the Node's addresses", f"node={name}")
+        log, words = self.services.children[process].log, "other machines answer at the Node's addresses"
+
+        def is_said() -> bool:
+            return any(words in line and f"node={name}" in line for line in log.read_text().splitlines())
+
+        await wait_until(is_said, f"{process} says that {words}")
 
     async def leave(self) -> None:
         """No Node is left to others of this API server."""
@@ -185,13 +190,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def a_cluster(
-    control_plane: ControlPlane, run_dir: Path, *, flags: Sequence[str] = (), **options: Any
-) -> AsyncIterator[Cluster]:
-    """Ready services and two usable Nodes: the control plane machine, and one without faults.
-
-    `flags` are lifecycle's own.
-    """
+async def a_cluster(control_plane: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
+    """Ready services and two usable Nodes: the control plane machine, and one without faults."""
     async with AsyncExitStack() as stack:
         kubelets = await stack.enter_async_context(KubeletFleet.start(control_plane))
         await kubelets.request("DELETE", LEASE)  # with the deletions of the last hour
@@ -210,8 +210,7 @@ async def a_cluster(
                 nats_url=cluster.nats.url,
                 wirings=WIRINGS,
                 flags=["--controllers=cloud-node,cloud-node-lifecycle", *PATIENT_LEASE],
-                own_flags={name: [*QUICK, *flags] for name in ("lifecycle", "all-in-one")},
-                **options,
+                own_flags=dict.fromkeys(("lifecycle", "all-in-one"), QUICK),
             )
         )
         await cluster.join(make_machine("life-well", "10.240.0.2"))

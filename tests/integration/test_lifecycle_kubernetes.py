@@ -7,8 +7,10 @@ import pytest
 
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.machine_fleet import make_machine
+from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, EVIDENCE_SECONDS, USER, a_cluster
 
+SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
 LONG_ENOUGH = 2 * EVIDENCE_SECONDS  # to delete everything, were silence a proof
 SILENT = tuple(f"out-silent-{n}" for n in range(10))
 
@@ -27,14 +29,23 @@ async def test_in_outages_no_node_is_deleted_and_after_them_the_one_whose_machin
     since = own.audit_mark()
     async with a_cluster(own, tmp_path) as cluster:
         silent = [make_machine(name, f"10.241.0.{n}") for n, name in enumerate(SILENT, 1)]
-        await cluster.join(*silent, make_machine("out-replaced", "10.241.1.1"))
-        await cluster.until_usable(*SILENT, "out-replaced")
+        down = make_machine("out-down", "10.241.1.2")
+        await cluster.join(*silent, down, make_machine("out-replaced", "10.241.1.1"))
+        await cluster.until_usable(*SILENT, "out-down", "out-replaced")
         uid = (await cluster.node("out-replaced"))["metadata"]["uid"]
-        for name in SILENT:
+        await cluster.change("out-down", stage="shutting down")
+        await cluster.until_stage("out-down", "shutting down")
+        for name in (*SILENT, "out-down"):
             await cluster.fall_silent(name)
+        await cluster.kubelets.set_not_ready("out-down")
+
+        async def is_tainted() -> bool:
+            return SHUTDOWN in await cluster.taints("out-down")
+
+        await wait_until(is_tainted, "the taint of a machine that is shut down")
         await cluster.replace("out-replaced", by="out-next")
         await cluster.until_proving("out-replaced")
-        others = (*SILENT, "out-next", "life-well")
+        others = (*SILENT, "out-down", "out-next", "life-well")
         # In each: what was half a proof is none afterwards.
         await cluster.nats.kill()
         await cluster.stay("out-replaced", *others, seconds=LONG_ENOUGH)
@@ -45,6 +56,7 @@ async def test_in_outages_no_node_is_deleted_and_after_them_the_one_whose_machin
         cluster.machines.child.pause()
         await cluster.stay(*others, seconds=LONG_ENOUGH)
         assert not any([await cluster.is_ready(name) for name in SILENT])
+        assert not any([SHUTDOWN in await cluster.taints(name) for name in SILENT])
         cluster.machines.child.resume()
 
         await cluster.until_deleted("out-replaced", seconds=180)
