@@ -20,7 +20,7 @@ from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_csr_gone, make_csr_observed
-from tests.bus_actors import wait_for_value, wait_until
+from tests.bus_actors import wait_for_value
 from tests.clocks import ManualClock
 from tests.metadata_actors import run_metadata_on
 from tests.service_flow import ServiceFlow
@@ -107,11 +107,7 @@ class MetadataCsrFlow(ServiceFlow):
 
     async def wait_for_node(self, name: str = "web-1") -> None:
         """Return once metadata has published the Node."""
-
-        async def there() -> bool:
-            return await self.bus.get_last(f"{ENRICHED_NODE}.{name}") is not None
-
-        await wait_until(there)
+        await wait_for_value(lambda: self.bus.get_last(f"{ENRICHED_NODE}.{name}"))
 
 
 def has_facts(event: CsrEnriched) -> bool:

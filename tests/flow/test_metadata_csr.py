@@ -136,13 +136,10 @@ async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, tal
         assert flow.count_enriched() == 1
         assert not service._stream_cache.list_under(OBSERVED_CSR)
         await flow.delete_request(make_request())
-
-        async def passed_on():
-            message = await flow.last("csr-1")
-            return message.event if isinstance(message.event, EnrichedCsrGone) else None
-
-        await wait_until(passed_on)
-        assert (await passed_on()).uid == "csr-uid-1"
+        last = await wait_for_value(
+            lambda: flow.last("csr-1"), lambda message: isinstance(message.event, EnrichedCsrGone)
+        )
+        assert last.event.uid == "csr-uid-1"
         await wait_until(lambda: not service._requests)
 
 

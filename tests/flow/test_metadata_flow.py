@@ -12,11 +12,11 @@ from libs.common.bus.protocol import BusError
 from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts
-from libs.common.contract.subjects import ENRICHED_NODE, STREAM
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, STREAM
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import make_facts, make_node
-from tests.bus_actors import wait_until
+from tests.builders import make_csr_observed, make_facts, make_node, make_request, make_unreachable
+from tests.bus_actors import wait_for_value, wait_until
 from tests.flow_actors import QUICK, FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
@@ -117,11 +117,18 @@ async def test_everything_that_a_new_stream_has_is_published_to_it(nats_server, 
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.address_history.since == FirstShown(0, None), "the Node is new"
+        await stream.bus.publish(make_csr_observed(make_request(), stream_id=stream.stream_id))
+        await wait_for_value(lambda: stream.bus.get_last(f"{ENRICHED_CSR}.csr-1"))
         await nats_server.wipe()
         await stream.provision_another()
+        for _ in range(20):  # so that the sequences are not lower than the former ones
+            await stream.publish_leading()
         sequence = await stream.publish_node(make_node())
+        await stream.bus.publish(make_csr_observed(make_request(), stream_id=stream.stream_id))
         await stream.publish_snapshot()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
+        of_csr = await wait_for_value(lambda: stream.bus.get_last(f"{ENRICHED_CSR}.csr-1"))
+        assert of_csr.event.stream_id == stream.stream_id
         await wait_until(lambda: set(service._nodes) == {"web-1"})
         assert await stream.get_enriched("web-2") is None
     assert (event.stream_id, event.observed_sequence) == (stream.stream_id, sequence)
@@ -196,6 +203,17 @@ async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos):
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.node.uid == "uid-2"
         assert event.facts.queried_at >= created
+
+
+async def test_a_message_of_another_replica_without_facts_is_corrected(stream, talos):
+    async with run_metadata(stream.url, talos):
+        await stream.publish_node(make_node())
+        mine = await stream.wait_for_enriched("web-1", NodeEnriched)
+        fields = {"stream_id": mine.stream_id, "observed_sequence": mine.observed_sequence}
+        theirs = await stream.bus.publish(make_unreachable(mine.node, **fields))
+        await wait_for_value(lambda: stream.get_sequence("web-1"), lambda sequence: sequence > theirs)
+        assert isinstance(await stream.get_enriched("web-1"), NodeEnriched)
+        assert len(talos.looks) >= 2
 
 
 async def test_two_replicas_settle_with_the_current_facts(stream, talos):

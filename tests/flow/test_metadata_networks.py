@@ -9,7 +9,7 @@ from libs.common.contract.machine import Inventory, MachineFault
 from libs.common.contract.subjects import NETWORKS
 from libs.talos.api import MachineConfigNetworks
 from tests.builders import make_facts, make_node
-from tests.bus_actors import wait_until
+from tests.bus_actors import wait_for_value, wait_until
 from tests.flow_actors import FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
@@ -44,20 +44,10 @@ async def said(stream: FlowActor) -> ClusterNetworksObserved | None:
 
 async def told(stream: FlowActor, networks: MachineConfigNetworks) -> ClusterNetworksObserved:
     """Return the networks in the stream once they match."""
-    found: list[ClusterNetworksObserved] = []
-
-    async def is_said() -> bool:
-        event = await said(stream)
-        if event is None or (event.pod_cidrs, event.service_cidrs) != (
-            networks.pod_cidrs,
-            networks.service_cidrs,
-        ):
-            return False
-        found.append(event)
-        return True
-
-    await wait_until(is_said)
-    return found[-1]
+    wanted = (networks.pod_cidrs, networks.service_cidrs)
+    return await wait_for_value(
+        lambda: said(stream), lambda event: (event.pod_cidrs, event.service_cidrs) == wanted
+    )
 
 
 NEITHER = msgspec.structs.replace(CALM, controllers=("cloud-node",))
@@ -103,12 +93,7 @@ async def test_a_machine_with_unknown_routes_differs_from_one_without_gateways(s
 async def test_networks_are_republished_and_a_change_replaces_them(stream, talos):
     async with run_metadata(stream.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
-
-        async def is_repeated() -> bool:
-            event = await said(stream)
-            return event is not None and event.observed_at > first.observed_at
-
-        await wait_until(is_repeated)
+        await wait_for_value(lambda: said(stream), lambda event: event.observed_at > first.observed_at)
         talos.networks = OTHER
         changed = await told(stream, OTHER)
         assert changed.observed_at > first.observed_at
@@ -136,11 +121,6 @@ async def test_known_networks_are_published_to_a_new_stream_while_talos_is_down(
         await wait_until(lambda: talos.questions >= asked + 1)
         await nats_server.wipe()
         await stream.provision_another()
-
-        async def is_said_to_the_new_one() -> bool:
-            event = await said(stream)  # the first one may have been meant for the old stream
-            return event is not None and event.stream_id == stream.stream_id
-
-        await wait_until(is_said_to_the_new_one)
-        again = await told(stream, NETWORK)
-    assert again.stream_id == stream.stream_id
+        # The first one may have been meant for the old stream.
+        again = await wait_for_value(lambda: said(stream), lambda event: event.stream_id == stream.stream_id)
+    assert (again.pod_cidrs, again.service_cidrs) == (NETWORK.pod_cidrs, NETWORK.service_cidrs)
