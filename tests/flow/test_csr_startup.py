@@ -25,11 +25,10 @@ DBS = facts_of("db-1", "10.0.0.9", SHARED)
 flow = make_flow_fixture(CsrServiceFlow.open)
 
 
-async def there_at_the_start(flow: CsrServiceFlow, *names: str) -> None:
-    """These Nodes are in the stream before csr starts; metadata has reported on none."""
+async def publish_nodes(flow: CsrServiceFlow) -> None:
+    """Both Nodes are in the stream before csr starts; metadata has reported on none."""
     for node in (WEB, DB):
-        if node.name in names:
-            await flow.publish_node(node)
+        await flow.publish_node(node)
 
 
 async def test_after_a_wiped_stream_a_request_that_waits_on_a_rival_is_not_approved_before_the_rival_is_heard(
@@ -60,7 +59,7 @@ async def test_after_a_wiped_stream_a_request_that_waits_on_a_rival_is_not_appro
 
 
 async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_there(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1", "db-1")
+    await publish_nodes(flow)
     async with flow.run_csr(ready=False) as csr:
         await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
@@ -75,7 +74,7 @@ async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_th
 
 
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1", "db-1")
+    await publish_nodes(flow)
     async with flow.run_csr(ready=False):
         await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(make_serving_request(dns=("kubernetes",)), facts=WEBS, node_uid="uid-1")
@@ -83,7 +82,7 @@ async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):
 
 
 async def test_without_talos_there_is_no_gate(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1", "db-1")
+    await publish_nodes(flow)
     async with flow.run_csr(without_talos=True, allowed_networks=("10.0.0.0/8",)) as csr:
         assert csr.problems() == ()
         await flow.file_and_enrich(make_serving_request(), without_talos=True)
@@ -91,7 +90,7 @@ async def test_without_talos_there_is_no_gate(flow: CsrServiceFlow):
 
 
 async def test_that_metadata_asks_no_machine_is_learned_from_its_first_message(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1", "db-1")
+    await publish_nodes(flow)
     async with flow.run_csr(ready=False, allowed_networks=("10.0.0.0/8",)) as csr:
         assert csr.problems() == ("waits for metadata's first report on 2 machines, such as db-1",)
         await flow.file_and_enrich(make_serving_request(), without_talos=True)
@@ -101,7 +100,7 @@ async def test_that_metadata_asks_no_machine_is_learned_from_its_first_message(f
 
 async def test_the_flag_opens_no_gate_for_what_a_machine_attests(flow: CsrServiceFlow):
     """csr runs with --without-talos, but metadata queries machines."""
-    await there_at_the_start(flow, "web-1", "db-1")
+    await publish_nodes(flow)
     async with flow.run_csr(without_talos=True) as csr:
         await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")

@@ -18,7 +18,6 @@ from services.csr.core.decision import (
     Approve,
     Decision,
     Deny,
-    Evaluation,
     Ignore,
     Wait,
 )
@@ -28,14 +27,7 @@ from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, enco
 from tests.tables import naming
 from tests.unit.services.csr.test_claim_index import claims_of, facts_of, unreachable, writes
 
-ADDRESS = "10.0.0.5"
-HONEST = FACTS["db-1"]
-
-
-def the_cluster() -> ClaimIndex:
-    claims = claims_of(*NODES.values(), *make_metadata_events())
-    assert claims.get_node(WHO)
-    return claims
+THE_CLUSTER = claims_of(*NODES.values(), *make_metadata_events())
 
 
 def asks(name: str, *names_and_ips: str, **fields: Any) -> CsrEnriched:
@@ -54,19 +46,17 @@ def told(decision: Decision) -> str:
     return decision.reason if isinstance(decision, Ignore) else decision.message
 
 
-def judged(case: CsrCase, **fields: Any) -> Evaluation:
-    known: dict[str, Any] = {
-        "facts": FACTS[WHO],
-        "node_uid": NODES[WHO].uid,
-        "answering_addresses": (ADDRESS,),
-    } | fields
-    return decide(make_csr_enriched(case.request(), **known), the_cluster(), POLICY)
+def judged(case: CsrCase, facts: MachineFacts | None = FACTS[WHO]) -> Decision:
+    event = make_csr_enriched(
+        case.request(), facts=facts, node_uid=NODES[WHO].uid, answering_addresses=("10.0.0.5",)
+    )
+    return decided(event, THE_CLUSTER)
 
 
 def test_what_becomes_of_each_case():
     for case in CASES:
         with naming(case.name):
-            decision = judged(case).decision
+            decision = judged(case)
             assert type(decision).__name__.lower() == case.expected, decision
             assert case.reason in told(decision)
             assert len(told(decision)) <= 1100
@@ -76,9 +66,9 @@ def test_what_becomes_of_each_case():
 def test_what_is_wrong_in_itself_is_denied_whatever_is_known():
     for case in (case for case in CASES if case.expected == "deny"):
         with naming(case.name):
-            decision = judged(case, facts=None).decision
+            decision = judged(case, facts=None)
             assert isinstance(decision, Deny | Wait)
-            if isinstance(judged(case, facts=FACTS["db-2"]).decision, Deny):
+            if isinstance(judged(case, facts=FACTS["db-2"]), Deny):
                 assert isinstance(decision, Deny)
 
 
