@@ -38,14 +38,9 @@ OTHERS = MachineFault(
 REFUSED = MachineFault(kind="refused", step="Nodename", message="connection refused")
 
 
-def format_time(at: datetime) -> str:
-    """meta/v1 Time."""
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def make_ready_condition(status: str = "Unknown", since: datetime | str | None = LONG_AGO) -> NodeCondition:
     """The Node's condition Ready."""
-    text = format_time(since) if isinstance(since, datetime) else since
+    text = since.strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(since, datetime) else since  # meta/v1 Time
     return NodeCondition(type="Ready", status=status, last_transition_time=text)
 
 

@@ -1,5 +1,6 @@
 """lifecycle between a bus and an API server: which Nodes it deletes and taints, and which never."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -77,25 +78,40 @@ async def test_what_kubernetes_says_at_that_moment_counts_not_what_was_heard(flo
     assert await flow.get_node("web-1") is not None
 
 
-class Meddled(KubeApi):
-    """Another client writes the Node right before it is deleted."""
+class InterruptedApi(KubeApi):
+    """Something happens right before a Node is deleted, or while its deletion is being counted."""
 
-    meddle: Any = None
+    before_delete: Any = None
+    while_counted: Any = None
 
     async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
-        await self.meddle()
+        if self.before_delete is not None:
+            await self.before_delete()
         await super().delete_node(name, uid=uid, resource_version=resource_version)
+
+    async def update_lease(self, namespace: str, name: str, document: Any, **options: Any) -> Lease:
+        written = await super().update_lease(namespace, name, document, **options)
+        if self.while_counted is not None and get_annotation(written, ANNOTATION):
+            await self.while_counted()
+        return written
+
+
+def interrupt(**callbacks: Any) -> Callable[[KubeApi], KubeApi]:
+    def wrap(api: KubeApi) -> KubeApi:
+        api.__class__ = InterruptedApi
+        api.__dict__.update(callbacks)
+        return api
+
+    return wrap
 
 
 async def test_a_node_that_somebody_wrote_at_the_last_moment_is_kept_and_all_proofs_are_needed_anew(
     flow: LifecycleFlow,
 ):
-    def meddled(api: KubeApi) -> KubeApi:
-        api.__class__ = Meddled
-        api.meddle = lambda: flow.patch(f"{NODES}/web-1", {"metadata": {"labels": {"a": "b"}}})  # type: ignore[attr-defined]
-        return api
+    def write() -> Any:
+        return flow.patch(f"{NODES}/web-1", {"metadata": {"labels": {"a": "b"}}})
 
-    async with flow.run_lifecycle(kube=meddled):
+    async with flow.run_lifecycle(kube=interrupt(before_delete=write)):
         node = await flow.add_lost_node()
         await flow.publish_proof(node, then="kept")
         await flow.wait_for_decision("web-1", "kept", "its deletion failed", "another client wrote it")
@@ -105,31 +121,14 @@ async def test_a_node_that_somebody_wrote_at_the_last_moment_is_kept_and_all_pro
     assert sorted(await flow.list_event_reasons("web-1")) == ["DeletingNode", "DeletingNodeFailed"]
 
 
-class Overheard(KubeApi):
-    """Something is heard while the deletion is being counted."""
-
-    meddle: Any = None
-
-    async def update_lease(self, namespace: str, name: str, document: Any, **options: Any) -> Lease:
-        written = await super().update_lease(namespace, name, document, **options)
-        if get_annotation(written, ANNOTATION):
-            await self.meddle()
-        return written
-
-
 async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
-    def overheard(api: KubeApi) -> KubeApi:
-        api.__class__ = Overheard
-        api.meddle = machine_answers  # type: ignore[attr-defined]
-        return api
-
     async def machine_answers() -> None:
         await flow.publish(make_answering(node, stream_id=flow.stream_id))
         await wait_until(
             lambda: "web-1" in service._node_index.machines.nodes_by_machine_name, "it was heard"
         )
 
-    async with flow.run_lifecycle(kube=overheard) as service:
+    async with flow.run_lifecycle(kube=interrupt(while_counted=machine_answers)) as service:
         node = await flow.add_lost_node()
         await flow.publish_proof(node, then="kept")
         await flow.wait_for_decision("web-1", "kept", "its machine answers")
