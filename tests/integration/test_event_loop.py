@@ -15,7 +15,7 @@ import uvloop
 
 from libs.common.bus.nats.client import ConnectionTransport
 from libs.common.kube.errors import Unreachable
-from libs.common.kube.kube_config import ExecPlugin, KubeConfig
+from libs.common.kube.kube_config import KubeConfig
 from libs.common.kube.request import Request
 from libs.common.kube.transport import Transport
 from libs.common.service.serving_certificate import ServingCertificate
@@ -103,32 +103,6 @@ async def _call_untrusted_kubernetes(port: int) -> None:
     with pytest.raises(Unreachable, match=r"certificate not trusted .*check certificate-authority"):
         await kube.call(Request(verb="list", resource="nodes", path="/api/v1/nodes"))
     await kube.close()
-
-
-_PRINTS = (
-    """printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","""
-    """"status":{"token":"t0ken"}}'"""
-)
-
-
-def _plugin(*command: str) -> ExecPlugin:
-    return ExecPlugin(
-        command=command[0],
-        args=command[1:],
-        env={"PATH": "/usr/bin:/bin"},
-        api_version="client.authentication.k8s.io/v1",
-        field="users[0].user.exec",
-        install_hint="install it",
-    )
-
-
-def test_a_credential_plugin_is_heard():
-    async def is_heard() -> None:
-        from libs.common.kube.exec_plugins import run_plugin  # a third of a second for each worker
-
-        assert (await run_plugin(_plugin("sh", "-c", _PRINTS))).token == "t0ken"
-
-    on_uvloop(is_heard())
 
 
 @pytest.mark.parametrize("connect", [_connect_to_machine, _call_untrusted_kubernetes, _connect_to_nats])

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,10 +14,11 @@ import pytest
 from libs.common.service.health import Readiness, make_health_application
 from libs.common.service.listener import bind_sockets
 from libs.common.service.web_listener import WebListener
+from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError
-from tests.integration.processes import a_process
 
 IPV4, IPV6 = "127.0.0.1", "::1"
+UNSPECIFIED = ("0.0.0.0", "::", "")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,25 +37,19 @@ async def serving(address: str) -> AsyncIterator[int]:
         await server.stop()
 
 
-async def serves(address: str, port: int, scheme: str = "http") -> bool:
+async def serves(address: str, port: int) -> bool:
     host = f"[{address}]" if ":" in address else address
     async with aiohttp.ClientSession() as session:
         try:
-            async with session.get(f"{scheme}://{host}:{port}/livez", ssl=False) as answer:
+            async with session.get(f"http://{host}:{port}/livez") as answer:
                 return await answer.text() == "ok"
         except aiohttp.ClientConnectorError:
             return False
 
 
-async def test_a_process_serves_both_families_by_default(tmp_path: Path):
-    async with a_process(tmp_path, "services.metadata") as process:
-        await process.serves()
-        assert await serves(IPV4, process.port, "https")
-        assert await serves(IPV6, process.port, "https")
-
-
-@pytest.mark.parametrize("unspecified", ["0.0.0.0", "::", ""])
-async def test_an_unspecified_address_means_both_families(unspecified: str):
+@pytest.mark.parametrize("unspecified", UNSPECIFIED)
+async def test_an_unspecified_address_such_as_the_default_means_both_families(unspecified: str):
+    assert ProcessSettings().bind_address in UNSPECIFIED
     async with serving(unspecified) as port:
         assert (await serves(IPV4, port), await serves(IPV6, port)) == (True, True)
 

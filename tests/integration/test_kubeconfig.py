@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -14,13 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 from aiohttp import web
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
 from libs.common.kube.kube_config import ExecCredential, ExecPlugin, KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.bus_actors import wait_until
 from tests.kube_loopback import LoopbackServer, open_api, refusal, respond_error, respond_node
@@ -75,6 +74,12 @@ async def test_a_plugin_that_hangs_is_ended_with_all_that_it_has_started(tmp_pat
         await run_plugin(make_plugin(program), seconds=1.0)
     for name in ("pid", "child"):
         await wait_until(partial(has_ended, tmp_path / name), f"{name} ended")
+
+
+def test_a_plugin_is_heard_on_uvloop(tmp_path: Path):
+    program = write_plugin(tmp_path, print_credential(token="t0ken"))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run_plugin(make_plugin(program))).token == "t0ken"
 
 
 def has_ended(pid_file: Path) -> bool:
@@ -328,43 +333,3 @@ async def test_a_proxy_that_rejects_or_is_not_there_is_named_without_its_passwor
         await api.get_node("web-1")
     await api.close()
     assert "hunter2" not in f"{rejected.value}{missing.value}"
-
-
-# ---- the cost of the library
-
-_LIST_MODULES = """
-import asyncio, sys
-from pathlib import Path
-from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
-folder = Path(sys.argv[1])
-environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
-if sys.argv[2:]:
-    environment["KUBECONFIG"] = sys.argv[2]
-api = KubeApi(load_kube_config(None, environment, service_account=folder), user_agent="t")
-async def fail():
-    try:
-        await api.get_node("web-1")
-    except Exception as error:
-        print(type(error).__name__)
-    await api.close()
-asyncio.run(fail())
-print("kubernetes_asyncio" in sys.modules)
-"""
-
-
-def test_several_files_without_a_plugin_do_not_load_the_library(control_plane: ControlPlane, tmp_path: Path):
-    (tmp_path / "ca.crt").write_bytes(control_plane.ca_file.read_bytes())
-    (tmp_path / "token").write_text("t")
-
-    def run(*arguments: str) -> list[str]:
-        command = [sys.executable, "-c", _LIST_MODULES, str(tmp_path), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
-        return done.stdout.split()
-
-    assert run() == ["Unreachable", "False"]
-    kubeconfig = str(control_plane.kubeconfig())
-    assert run(kubeconfig) == ["NotFound", "False"]
-    other = tmp_path / "other"
-    other.write_text("{}")
-    assert run(f"{kubeconfig}:{other}") == ["NotFound", "False"]

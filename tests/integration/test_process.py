@@ -10,6 +10,7 @@ import pytest
 from libs.common.bus.nats.bus import NatsBus
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.pki import CertificateAuthority
 from libs.testbed.service_start import ROOT
 from tests.bus_actors import MAX_BYTES, NODES, wait_until
 from tests.integration.processes import AT_ONCE_SECONDS, Process, a_new_interpreter
@@ -187,16 +188,15 @@ async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is
         assert "libs.common.bus.nats.bus" in line.split()
 
 
-def test_services_load_libraries_for_certificates_patterns_and_keys_only_when_they_use_them():
-    code = (
-        "import sys, libs.common.kube.api, libs.common.kube.load_kube_config, libs.common.bus.nats.bus\n"
-        "import services.watcher.__main__, services.labeler.__main__, services.ipam.__main__\n"
-        "import services.lifecycle.__main__\n"
-        "print(*sys.modules)"
-    )
+def test_services_load_libraries_for_certificates_patterns_keys_and_plugins_only_when_they_use_them(
+    tmp_path: Path,
+):
+    (tmp_path / "ca.crt").write_bytes(CertificateAuthority.make().pem)
+    (tmp_path / "token").write_text("t")
     loaded = subprocess.check_output(
-        [sys.executable, "-c", code], cwd=ROOT, text=True, timeout=HANG_SECONDS
+        [sys.executable, "-c", LIST_MODULES, str(tmp_path)], cwd=ROOT, text=True, timeout=HANG_SECONDS
     ).split()
+    assert loaded[0] == "Unreachable"
     assert "services.lifecycle.service" in loaded
     assert not {name.partition(".")[0] for name in loaded} & {
         "cryptography",
@@ -205,6 +205,29 @@ def test_services_load_libraries_for_certificates_patterns_and_keys_only_when_th
         "nkeys",
         "re2",
     }
+
+
+LIST_MODULES = """
+import asyncio, pathlib, sys
+import libs.common.bus.nats.bus
+import services.watcher.__main__, services.labeler.__main__, services.ipam.__main__
+import services.lifecycle.__main__
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
+
+async def fail() -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    config = load_kube_config(None, environment, service_account=pathlib.Path(sys.argv[1]))
+    api = KubeApi(config, user_agent="t")
+    try:
+        await api.get_node("web-1")
+    except Exception as error:
+        print(type(error).__name__)
+    await api.close()
+
+asyncio.run(fail())
+print(*sys.modules)
+"""
 
 
 # ---- what ends with one clear line and status 2

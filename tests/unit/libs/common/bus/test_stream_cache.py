@@ -295,13 +295,7 @@ def test_no_message_of_the_former_stream_stands_for_one_of_a_new_stream(seconds:
     assert not cache.has_received(new), "sequences start again, and the clock of another server may be behind"
 
 
-def test_a_foreign_message_that_expired_during_a_reconnect_is_forgotten():
-    cache = replayed(make_message(make_node_observed(make_node(), stream_id="another"), sequence=7))
-    replay(cache)
-    assert cache._foreign == {}
-
-
-def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
+def test_foreign_messages_are_forgotten_with_their_stream_when_replaced_and_when_expired():
     cache = replaying()
     foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     cache.apply(foreign)
@@ -309,4 +303,7 @@ def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
     assert not cache.has_received(foreign)
     cache.apply(foreign)
     cache.apply(make_message(make_node_observed(make_node(), stream_id="third"), sequence=8))
+    assert cache._foreign == {}
+    cache.apply(foreign)
+    replay(cache, position=make_position(stream_id="third"))
     assert cache._foreign == {}
