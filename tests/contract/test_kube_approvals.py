@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
@@ -13,13 +15,13 @@ from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid
 from libs.testbed.kubelets import JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import RBAC, build_role_objects, get_collection_path, get_user_name
-from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
+from libs.testbed.signing_requests import APPROVED, CSRS, SigningOutcome, make_request_pem
 from services.csr.approval_writer import build_approval_patch
 from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
 from tests.kube_loopback import open_api_by
 
-ASKS = SimKubelet(name="asks")
+ASKS = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
 USER = "system:node:asks"
 CERTIFICATES = "certificates.k8s.io"
 ADD: dict[str, Any] = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
@@ -61,6 +63,8 @@ async def test_the_patch_that_csr_plans_approves_what_was_judged_and_nothing_twi
     await api.patch_signing_request_approval(name, patch)
     approved = await read(admin, name)
     assert approved.find_condition("Approved") == APPROVAL
+    [stored] = (await admin.request("GET", f"{CSRS}/{name}")).body["status"]["conditions"]
+    assert stored["lastUpdateTime"]
     with pytest.raises(FenceFailed):
         await api.patch_signing_request_approval(name, patch)
 
@@ -128,6 +132,95 @@ async def test_who_approves_may_fail_a_request_which_then_stays_failed(
     assert set((await read(admin, name)).status.conditions) == {
         SigningRequestCondition(type="Failed", reason="Testbed", message="approved unread")
     }
+
+
+# ---- what was approved
+
+
+async def approve(
+    admin: KubeletFleet, name: str, *operations: dict[str, Any], as_node: str | None = None
+) -> Any:
+    untouched = {"op": "test", "path": "/status/conditions", "value": None}
+    first = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
+    return await admin.request(
+        "PATCH",
+        f"{CSRS}/{name}/approval",
+        as_node=as_node,
+        body=list(operations) or [untouched, first],
+        content_type=JSON_PATCH,
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields"),
+    [
+        ({"op": "remove", "path": "/status/conditions/0"}, {"status.conditions"}),
+        (
+            {"op": "add", "path": "/status/conditions/-", "value": APPROVED | {"type": "Denied"}},
+            {"status.conditions"},
+        ),
+        pytest.param(
+            {"op": "add", "path": "/status/conditions/-", "value": {"type": "Approved", "status": "False"}},
+            {"status.conditions[1].status", "status.conditions[1].type"},
+            marks=pytest.mark.real_only,
+        ),
+    ],
+)
+async def test_what_was_approved_stays_approved(
+    admin: KubeletFleet, name: str, operation: dict[str, Any], fields: set[str]
+):
+    await approve(admin, name)
+    refused = await approve(admin, name, operation)
+    assert refused.status == 422
+    assert {cause["field"] for cause in refused.body["details"]["causes"]} == fields
+
+
+async def test_an_approval_changes_nothing_but_conditions_and_metadata(admin: KubeletFleet, name: str):
+    before = (await admin.request("GET", f"{CSRS}/{name}")).body
+    after = await approve(
+        admin,
+        name,
+        {"op": "add", "path": "/spec/signerName", "value": "example.com/other"},
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},
+    )
+    assert after.body["spec"] == before["spec"]
+    assert after.body["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_node_may_not_approve_its_own_request(admin: KubeletFleet, name: str):
+    refused = await approve(admin, name, as_node="asks")
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
+    assert 'cannot patch resource "certificatesigningrequests/approval"' in refused.body["message"]
+
+
+async def sign(kubelets: KubeletFleet, name: str) -> SigningOutcome:
+    try:
+        await kubelets.approve(name)
+        return await kubelets.wait_for_outcome(name)
+    finally:
+        await kubelets.request("DELETE", f"{CSRS}/{name}")
+
+
+def names_in(certificate: x509.Certificate) -> list[str]:
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
+
+
+async def test_what_was_approved_is_issued_for_the_names_that_were_asked_for(signing: KubeletFleet):
+    outcome = await sign(signing, await signing.request_certificate(ASKS))
+    certificate = x509.load_pem_x509_certificate(outcome.certificate)
+    assert names_in(certificate) == ["asks", "10.7.0.2", "fd00:7::2"]
+    [common_name] = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert (common_name.value, set(outcome.conditions)) == (USER, {"Approved"})
+
+
+async def test_what_was_denied_is_never_signed_and_the_waiting_ends(signing: KubeletFleet):
+    name = await signing.request_certificate(ASKS)
+    denied = {"op": "add", "path": "/status/conditions", "value": [{"type": "Denied", "status": "True"}]}
+    await approve(signing, name, denied)
+    outcome = await signing.wait_for_outcome(name)
+    assert (set(outcome.conditions), outcome.certificate) == ({"Denied"}, b"")
+    await signing.request("DELETE", f"{CSRS}/{name}")
 
 
 # ---- rights

@@ -13,26 +13,6 @@ from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
 
 
-async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_leaves_it(
-    admin: KubeletFleet,
-):
-    node = await admin.join(SimKubelet(name="tb-dual", ips=("10.7.0.1", "fd00:7::1"), system_uuid="4C4C"))
-    assert {
-        "key": "node.cloudprovider.kubernetes.io/uninitialized",
-        "value": "true",
-        "effect": "NoSchedule",
-    } in (node["spec"]["taints"])
-    assert node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"] == "10.7.0.1,fd00:7::1"
-    assert node["status"]["nodeInfo"]["systemUUID"] == "4C4C"
-    assert node["status"]["addresses"] == [
-        {"type": "InternalIP", "address": "10.7.0.1"},
-        {"type": "InternalIP", "address": "fd00:7::1"},
-        {"type": "Hostname", "address": "tb-dual"},
-    ]
-    assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
-    await admin.delete_node("tb-dual")
-
-
 @pytest.mark.real_only
 async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: KubeletFleet):
     await admin.join(SimKubelet(name="tb-own"))
@@ -71,23 +51,6 @@ async def test_a_kubelet_may_not_give_its_node_a_role_nor_free_it_of_its_taints(
 async def test_a_kubelet_may_not_create_its_node_with_a_restricted_label(admin: KubeletFleet):
     with pytest.raises(RequestRejected, match="node-role"):
         await admin.join(SimKubelet(name="tb-role", labels={"node-role.kubernetes.io/control-plane": ""}))
-
-
-async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(admin: KubeletFleet):
-    before = await admin.join(SimKubelet(name="tb-beat"))
-    await admin.heartbeat("tb-beat")
-    await admin.heartbeat("tb-beat")
-    after = (await admin.request("GET", "/api/v1/nodes/tb-beat")).body
-    lease = await admin.request(
-        "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/tb-beat"
-    )
-    assert lease.body["spec"]["holderIdentity"] == "tb-beat"
-
-    def transitions(node: Any) -> dict[str, str]:
-        return {c["type"]: c["lastTransitionTime"] for c in node["status"]["conditions"]}
-
-    assert transitions(after) == transitions(before)
-    await admin.delete_node("tb-beat")
 
 
 @pytest.fixture

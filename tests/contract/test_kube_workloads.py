@@ -116,43 +116,6 @@ async def test_a_namespace_of_a_new_cluster_has_the_label_of_its_name(api: KubeA
     assert found.metadata.labels == {"kubernetes.io/metadata.name": "kube-system"}
 
 
-async def test_other_workloads_and_pods_of_an_unknown_namespace_are_empty_lists(admin: KubeletFleet):
-    for path in ("/apis/apps/v1/daemonsets", "/apis/apps/v1/statefulsets", "/api/v1/namespaces/none/pods"):
-        answer = await admin.request("GET", path)
-        assert (answer.status, answer.body["items"] or []) == (200, [])
-
-
-async def test_an_account_of_talos_and_a_service_are_kept_as_written(admin: KubeletFleet):
-    account = {
-        "apiVersion": "talos.dev/v1alpha1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": "described"},
-        "spec": {"roles": ["os:reader"]},
-    }
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "described"},
-        "spec": {"clusterIP": "None", "ports": [{"name": "apid", "port": 50000}]},
-    }
-    services = "/api/v1/namespaces/default/services"
-    await send(admin, "POST", ACCOUNTS, account)
-    await send(admin, "POST", services, service)
-    try:
-        told = (await admin.request("GET", f"{ACCOUNTS}/described")).body
-        assert (told["apiVersion"], told["kind"], told["spec"]) == (
-            "talos.dev/v1alpha1",
-            "ServiceAccount",
-            {"roles": ["os:reader"]},
-        )
-        told = (await admin.request("GET", f"{services}/described")).body
-        assert told["spec"]["ports"][0]["port"] == 50000
-        assert (await admin.request("GET", f"{ACCOUNTS}/absent")).status == 404
-    finally:
-        await admin.request("DELETE", f"{ACCOUNTS}/described")
-        await admin.request("DELETE", f"{services}/described")
-
-
 @pytest.mark.real_only
 async def test_a_review_of_nobody_is_refused(admin: KubeletFleet):
     spec = {"resourceAttributes": {"verb": "get", "resource": "pods"}}

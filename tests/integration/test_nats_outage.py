@@ -115,6 +115,23 @@ async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_s
 
 
 @FROZEN
+async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
+    connect_bus: ConnectBus, nats_server: NatsServer
+):
+    events: list[str] = []
+    hooks = BusHooks(connected=lambda: events.append("up"), disconnected=events.append)
+    bus = await connect_bus(hooks=hooks)
+    nats_server.child.pause()
+    await wait_until(lambda: len(events) == 2)
+    assert "no answer to a ping" in events[1]
+    # the next try may have failed by now, in words of its own
+    assert any("retrying" in problem for problem in bus.problems())
+    nats_server.child.resume()
+    await wait_until(lambda: len(events) == 3)
+    assert events[2] == "up"
+
+
+@FROZEN
 async def test_close_ends_within_seconds_and_leaves_no_task_whatever_the_server_does(
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
