@@ -117,6 +117,7 @@ def test_a_node_cannot_release_another_one(heard):
 def test_a_word_of_the_node_that_had_the_name_before_does_not_count(heard):
     heard.speaks_of("a", uid="before")
     heard.starts_with("a")
+    assert heard.speaks_of("a", uid="before") is False
     assert "such as a" in heard.gate.why_closed()
     assert heard.speaks_of("a") is True
 
