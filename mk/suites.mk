@@ -73,6 +73,8 @@ ipam-model: env ## no pod CIDR twice, in 100,000 steps (IPAM_MODEL_STEPS=..., IP
 	@IPAM_MODEL_STEPS=$(IPAM_MODEL_STEPS) IPAM_MODEL_EXAMPLES=$(IPAM_MODEL_EXAMPLES) \
 	  $(BIN)/pytest -q --durations=1 tests/unit/services/ipam/test_model.py
 
+FAULTS ?= 2
+
 .PHONY: model
-model: env ## search the models of load balancers and routes, with and without each rule
-	@$(BIN)/python -m tests.model
+model: env ## search the models of the hand-over and of an approval with two faults, for minutes (FAULTS=1)
+	@$(BIN)/python -m tests.model $(FAULTS)

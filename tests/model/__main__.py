@@ -1,13 +1,31 @@
-"""Searches all models, and describes what the search finds without each rule: `make model`."""
+"""Searches all models, and describes what the search finds without each rule: `make model`.
 
+An argument is the number of faults of the hand-over. Without a rule, one fault is enough.
+"""
+
+import sys
 import time
 
+from msgspec.structs import asdict, replace
+
+from tests.model import approval, handover
 from tests.model.clouds import cloud_models
+from tests.model.handover_state import Rules
 from tests.model.search import Model, StateT, search
 
 
-def main() -> None:
+def main(faults: int) -> None:
     """Print one result per search."""
+    report(f"hand-over, {faults} faults", handover.build_model(Rules(), faults=faults))
+    slow = handover.build_model(Rules(), faults=0, renewals=1, is_follower_slow=True)
+    report("hand-over with a slow follower", slow)
+    for rule in asdict(Rules()):
+        without = replace(Rules(), **{rule: False})
+        report(f"hand-over without {rule}", handover.build_model(without, faults=min(faults, 1)))
+    report("approval", approval.build_model(approval.Rules(), faults=2))
+    for rule in asdict(approval.Rules()):
+        weaker = replace(approval.Rules(), **{rule: False})
+        report(f"approval without {rule}", approval.build_model(weaker, faults=2))
     for what, (open_model, _) in (*cloud_models.SEARCHES.items(), *cloud_models.RULES.items()):
         with open_model() as model:
             report(what, model)
@@ -22,4 +40,4 @@ def report(what: str, model: Model[StateT]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)

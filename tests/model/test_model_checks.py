@@ -1,7 +1,11 @@
-"""The search of a model: every state, the shortest way to a violation, and steps that never end."""
+"""The search, and the model of the approval: each rule that is left out is found."""
 
 from collections.abc import Iterator
 
+import pytest
+from msgspec.structs import replace
+
+from tests.model.approval import Rules, build_model
 from tests.model.search import Model, Step, search
 
 
@@ -55,3 +59,20 @@ def test_progress_without_an_end_is_a_violation():
     counterexample = search(count_to(4, first_back=2)).counterexample
     assert counterexample is not None
     assert counterexample.violation == "the steps of progress never end"
+
+
+def test_no_interleaving_leads_to_an_approval_beside_a_known_rival_that_was_not_later():
+    result = search(build_model(Rules(), faults=2))
+    assert result.counterexample is None, str(result)
+    assert result.states > 1_000, "the model has lost steps"
+    assert result.settling_steps <= 30, "the request is decided within 30 steps after the last fault"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["judges_again_in_write_slot", "waits_for_every_report", "waits_for_snapshot", "needs_known_order"],
+)
+def test_a_mutant_of_the_approval_is_found(rule: str):
+    found = search(build_model(replace(Rules(), **{rule: False}), faults=2)).counterexample
+    assert found is not None, "the search misses the mutant"
+    assert "another machine has it" in found.violation
