@@ -3,50 +3,21 @@
 from typing import Any
 
 import msgspec
-import pytest
 
-from libs.common.contract.services import (
-    LABELER,
-    SERVICES,
-    expand_cloud,
-)
-from services.bootstrap.server_config import (
-    SYSTEM_USER,
-    build_service_permissions,
-    find_own_address,
-    render_server_config,
-)
+from services.bootstrap.server_config import SYSTEM_USER, find_own_address, render_server_config
 from services.bootstrap.settings import BootstrapSettings
 
-ACCOUNTS = ("prod", "staging")
-SPECS = (*SERVICES, *map(expand_cloud, ACCOUNTS))
-SETTINGS = BootstrapSettings(prefix="ccm", cloud_accounts=ACCOUNTS)
+SETTINGS = BootstrapSettings(prefix="ccm", cloud_accounts=("prod", "staging"))
 KEYS = {user: f"U{user.upper()}" for user in (*SETTINGS.names.users, SYSTEM_USER)}
 
 
 def render(**changes: object) -> dict[str, Any]:
     """The configuration of this server, as nats-server reads it: without the comment at its beginning."""
-    comment, _, text = render_server_config(msgspec.structs.replace(SETTINGS, **changes), KEYS).partition(
-        "\n"
-    )
+    settings = msgspec.structs.replace(SETTINGS, **changes)
+    comment, _, text = render_server_config(settings, KEYS).partition("\n")
     assert comment.startswith("# ")
     config: dict[str, Any] = msgspec.json.decode(text)
     return config
-
-
-def test_each_user_has_its_key_and_its_rights():
-    users = {user["nkey"]: user["permissions"] for user in render()["accounts"]["TALOSCCM"]["users"]}
-    assert users.keys() == {key for user, key in KEYS.items() if user != SYSTEM_USER}
-    rights = build_service_permissions(LABELER)
-    assert users[KEYS["labeler"]] == {
-        "publish": {"allow": list(rights.allow_publish), "deny": list(rights.deny_publish)},
-        "subscribe": {"allow": list(rights.allow_subscribe)},
-    }
-
-
-def test_a_key_that_is_missing_is_no_configuration_at_all():
-    with pytest.raises(KeyError):
-        render_server_config(SETTINGS, {user: key for user, key in KEYS.items() if user != "csr"})
 
 
 def test_a_lone_server_has_no_routes_and_several_prove_themselves_to_one_another():
