@@ -116,19 +116,25 @@ FlowT = TypeVar("FlowT")
 OpenFlow = Callable[[str, Path], AbstractAsyncContextManager[FlowT]]
 
 
-def make_flow_fixtures(
-    open_flow: OpenFlow[FlowT],
-) -> tuple[Callable[..., AsyncIterator[FlowT]], Callable[..., AsyncIterator[FlowT]]]:
-    """A fixture on the bus in memory, and one on each bus."""
+def make_flow_fixture(open_flow: OpenFlow[FlowT]) -> Callable[..., AsyncIterator[FlowT]]:
+    """A fixture on the bus in memory."""
 
     @pytest.fixture
     async def flow(tmp_path: Path) -> AsyncIterator[FlowT]:
         async with open_flow("memory", tmp_path) as running:
             yield running
 
+    return flow
+
+
+def make_flow_fixtures(
+    open_flow: OpenFlow[FlowT],
+) -> tuple[Callable[..., AsyncIterator[FlowT]], Callable[..., AsyncIterator[FlowT]]]:
+    """A fixture on the bus in memory, and one on each bus."""
+
     @pytest.fixture(params=["memory", NATS])
     async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FlowT]:
         async with open_flow(request.param, tmp_path) as running:
             yield running
 
-    return flow, any_flow
+    return make_flow_fixture(open_flow), any_flow

@@ -5,7 +5,7 @@ from pathlib import Path
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until, wait_until_led
-from tests.bus_server import make_flow_fixtures
+from tests.bus_server import make_flow_fixture
 from tests.csr_actors import SOON, CsrServiceFlow, make_serving_request
 
 SHARED = AddressStatus(address="10.0.0.77/24", link="eth1", flags=128)
@@ -22,7 +22,7 @@ WEBS = facts_of("web-1", "10.0.0.5", SHARED)
 DBS = facts_of("db-1", "10.0.0.9", SHARED)
 
 
-flow, any_flow = make_flow_fixtures(CsrServiceFlow.open)
+flow = make_flow_fixture(CsrServiceFlow.open)
 
 
 async def publish_nodes(flow: CsrServiceFlow) -> None:
