@@ -81,15 +81,6 @@ async def test_networks_gateways_and_the_parts_of_pools_are_queried_where_they_a
     assert (await said(stream) is None) == (networks is None)
 
 
-async def test_a_machine_with_unknown_routes_differs_from_one_without_gateways(stream, talos):
-    talos.part_faults["RouteStatus"] = MachineFault(kind="permission", step="RouteStatus", message="no")
-    async with run_metadata(stream.url, talos, ALLOCATING):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-    assert event.facts.inventory == Inventory(gateways=None)
-    assert event.facts.gateways == ()
-
-
 async def test_networks_are_republished_and_a_change_replaces_them(stream, talos):
     async with run_metadata(stream.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)

@@ -18,7 +18,6 @@ from tests.flow_actors import FlowActor
 from tests.metadata_actors import ScriptedTalos, run_metadata
 
 NO_RULES = "global: {}\n"
-PLAIN = "transformations: [{labels: {zone: '{{ .Zone }}'}}]\n"
 BY_VERSION = "transformations: [{labels: {talos: '{{ .TalosVersion }}'}}]\n"
 BY_CPU = """transformations:
   - nodeSelector: [{matchExpressions: [{key: cpucores, operator: Gt, values: ["8"]}]}]
@@ -50,14 +49,6 @@ async def running(url: str, talos: ScriptedTalos, path: Path, text: str) -> Asyn
 
 def tells(inventory: Inventory | None):
     return lambda event: event.facts.inventory == inventory
-
-
-async def test_rules_without_inventory_fields_request_no_inventory(stream, talos, tmp_path):
-    async with running(stream.url, talos, tmp_path / "config", PLAIN):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-    assert event.facts.inventory is None
-    assert talos.asked == []
 
 
 async def test_parts_that_rules_name_are_queried_once_and_published(stream, talos, tmp_path):
