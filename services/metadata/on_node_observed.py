@@ -144,9 +144,10 @@ class NodeReconciler:
             self.nodes.expedite_poll(name, self.clock.random())  # spread over a second
 
     def _get_stored(self) -> EnrichedNode | None:
-        """Return the event in the stream; None if the last message that is known of has not arrived yet."""
+        """Return the event in the stream; None if the last known message is lost, or has not arrived yet."""
         event, sequence = self._shown_addresses.last
-        return event if sequence >= self.publisher.last_sequence else None
+        is_last = sequence >= self.publisher.last_sequence
+        return event if is_last and not self._shown_addresses.is_lost else None
 
     def _reject(self, facts: MachineFacts) -> MachineFault | None:
         node = self.state.node
@@ -219,7 +220,9 @@ class NodeReconciler:
             self._shown_addresses.receive(event, sequence)
             if isinstance(event, NodeUnreachable) and event != publication.event:
                 self.apply(NodeState.contradicted)
-        elif publication.event is not None:
+            return
+        self._shown_addresses.is_lost = True
+        if publication.event is not None:
             self._set_state(replace(self.state, publication=publication.lost()))
 
     def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:

@@ -135,19 +135,28 @@ async def test_everything_that_a_new_stream_has_is_published_to_it(nats_server, 
     assert event.address_history.since == FirstShown(0, 0), "a new stream does not know who was first"
 
 
+@pytest.mark.parametrize("is_polling", [False, True], ids=["between polls", "during a poll"])
 async def test_a_message_that_nats_has_lost_is_published_again_though_the_node_is_still_there(
-    nats_server, stream, talos
+    nats_server, stream, talos, is_polling: bool
 ):
-    async with run_metadata(stream.url, talos):
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
         before = await stream.wait_for_enriched("web-1", NodeEnriched)
+        if is_polling:
+            await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
+            talos.held["10.0.0.5"] = asyncio.Event()
+            talos.put(make_facts())
+            await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
         operator = await nats.connect(nats_server.url)
         await operator.jetstream().delete_msg(STREAM, await stream.get_sequence("web-1"))
         await operator.close()
         assert await stream.get_enriched("web-1") is None
         await nats_server.kill()
         await nats_server.restart()
+        if is_polling:
+            await wait_until(lambda: service._nodes["web-1"].state.publication.event is None)
+            talos.held["10.0.0.5"].set()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.observed_sequence == before.observed_sequence
 

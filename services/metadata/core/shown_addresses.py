@@ -25,14 +25,16 @@ class ShownAddresses:
     # Whether the messages show all that this replica knew of the Node before its last poll.
     is_up_to_date: bool = False
     last: tuple[EnrichedNode | None, int] = _NONE_SHOWN  # event and sequence
+    is_lost: bool = False  # the stream has lost the last message, and perhaps reuses its sequence
 
     def receive(self, event: EnrichedNode, sequence: int) -> None:
         """Store a received message, unless it is older than the last one, or that one itself."""
-        self.last = max(self.last, (event, sequence), key=lambda each: each[1])
+        if self.is_lost or sequence > self.last[1]:
+            self.last, self.is_lost = (event, sequence), False
 
     def published(self, event: EnrichedNode, sequence: int) -> None:
         """Store that the stream has this event, with that sequence."""
-        self.last = (event, sequence)
+        self.last, self.is_lost = (event, sequence), False
         self.is_up_to_date = True
 
     def add_history(self, event: EnrichedNode) -> EnrichedNode:

@@ -74,6 +74,16 @@ def test_a_replica_that_starts_knows_no_order_of_what_no_message_shows():
     assert publish(shown, shows(X, Y, "203.0.113.3"), 30).get("203.0.113.3") == FirstShown(30, None)
 
 
+def test_a_message_after_a_lost_one_counts_though_nats_reuses_the_sequence():
+    shown, theirs = ShownAddresses(is_up_to_date=True), shows(Y)
+    publish(shown, shows(X), 10)
+    shown.is_lost = True
+    shown.receive(theirs, 5)
+    assert (shown.last, shown.is_lost) == ((theirs, 5), False)
+    shown.receive(shows(X), 4)
+    assert shown.last == (theirs, 5)
+
+
 def test_the_newest_message_counts_whichever_replica_published_it():
     mine, theirs = ShownAddresses(is_up_to_date=True), ShownAddresses(is_up_to_date=True)
     publish(mine, shows(), 10)
