@@ -68,7 +68,7 @@ def main(
     """
     if (faults and not alone) or (mutant_names and not mutants):
         raise click.UsageError("--fault needs --alone, and --mutant needs --mutants")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)  # messages name keys in brackets
     if listing:
         for fault in FAULTS:
             console.print(f"{fault.name:38} recovers within {BOUND_SECONDS:g} s  {', '.join(fault.modes)}")

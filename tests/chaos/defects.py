@@ -17,6 +17,7 @@ import services.ipam.allocator
 import services.labeler.core.plan.addresses
 import services.labeler.core.plan.keys
 import services.lifecycle.core.decide
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME
 from libs.common.service.leader_elector import LeaderElector
 from libs.talos.credentials import CredentialStore
 from services.csr.core.decision import Deny
@@ -88,8 +89,10 @@ def require_nothing(*_: Any, **__: Any) -> Assessment:
 
 
 @replaces("lifecycle-deletes-without-its-lease", LeaderElector, "leading_since")
-def lead_as_standby(_: Any, elector: Any) -> float | None:
+def lead_as_standby(leading_since: Any, elector: Any) -> Any:
     """Only the standby deletes: the leader could otherwise delete each Node first."""
+    if elector.lock.name != LIFECYCLE_LEASE_NAME:
+        return leading_since(elector)
     return None if elector.clock() < elector.lock.leading_until else elector.clock() - 60.0
 
 
