@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node, NodeAddress
@@ -224,17 +223,6 @@ async def test_a_floating_ip_of_a_silent_machine_belongs_to_neither(cluster):
         assert isinstance(await cluster.ask("web-2", "203.0.114.9"), Approve)
 
 
-async def test_a_node_with_a_new_uid_starts_with_no_holding(cluster):
-    shared = on("eth1", "203.0.114.9/32")
-    first = machine("web-1", "10.0.0.1", *shared)
-    async with cluster.running():
-        await cluster.join(first)
-        await cluster.join(machine("web-2", "10.0.0.2", *shared))
-        assert isinstance(await cluster.ask("web-1", "203.0.114.9"), Approve)
-        await cluster.join(first, node_of(first, uid="uid-other"))
-        assert isinstance(await cluster.ask("web-2", "203.0.114.9"), Approve)
-
-
 @pytest.mark.parametrize("links", [("lo", "lo"), ("dummy0", "dummy0"), ("eth0", "dummy0")])
 async def test_node_ips_of_routed_hosts_are_approved(cluster, links):
     """BGP on the host announces node IPs that are on `lo` or a dummy link."""
@@ -291,17 +279,3 @@ async def test_a_node_that_registers_with_the_addresses_of_others_as_its_pod_cid
         await assert_approved(cluster, (1, 2))
         await cluster.join(behind_nat(3))  # it may be the address of a pod
         assert isinstance(await cluster.ask("web-3", "10.0.0.3", public(3)), Wait)
-
-
-async def test_the_history_of_a_joining_node_costs_one_value(cluster):
-    async with cluster.running():
-        await cluster.join(behind_nat(1))
-        first = await cluster.bus.get_last(f"{ENRICHED_NODE}.web-1")
-        assert (first.event.address_history.since, first.event.address_history.later) == (
-            FirstShown(0, None),
-            {},
-        )
-        await cluster.join(behind_nat(1), node_of(behind_nat(1), labels="changed"))
-        again = await cluster.bus.get_last(f"{ENRICHED_NODE}.web-1")
-        assert again.event.address_history.since == FirstShown(first.sequence, None)
-        assert again.event.address_history.later == {}

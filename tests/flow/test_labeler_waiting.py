@@ -7,7 +7,7 @@ import pytest
 
 from libs.common.bus.protocol import StreamPosition
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Decided, Event
+from libs.common.contract.events import Event
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
@@ -130,19 +130,6 @@ async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow
     [event] = stage.kube.events
     assert (event.reason, event.type, event.message) == ("TalosUnreachable", "Warning", condition.message)
     assert metrics.BLOCKED_NODES._value.get() == 1
-
-
-async def test_a_node_that_nobody_says_anything_of_says_so_after_twenty_seconds(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()))
-    stage.hear(make_node_observed(make_node()))
-    await stage.second(19)
-    assert stage.kube.requests == []
-    await stage.second(7)
-    assert stage.blocked() == "NoFactsYet"
-    assert stage.kube.list_event_reasons("web-1") == ["NoFactsYet"]
-    decided = await flow.get_decision("web-1")
-    assert isinstance(decided, Decided)
-    assert decided.outcome == "blocked"
 
 
 async def test_trouble_that_passes_at_once_is_not_written(flow: FlowActor):

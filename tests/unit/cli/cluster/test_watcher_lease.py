@@ -194,7 +194,10 @@ def test_the_newest_client_counts_and_for_a_taint_the_one_that_wrote_the_list():
     node = change_metadata(node, taints=(Taint(key="example.com/agent", value="x", effect="NoExecute"),))
     [report] = report_kept_keys(managed(node))
     assert (report.manager, report.current) == ("kube-controller-manager", "x")
-    assert report.fix.startswith("kubectl taint node web-1 example.com/agent:NoExecute-")
+    assert report.fix == (
+        "kubectl taint node web-1 example.com/agent:NoExecute-"
+        ", then remove it from the rule, and add it to the rule again"
+    )
     later = msgspec.Raw(msgspec.json.encode([*MANAGERS, entry("lens", "2026-03-01T11:46:00Z", labels(ZONE))]))
     assert "set by lens, 2026-03-01 11:46:00 UTC or before" in text_of(NODES[0], later)
 

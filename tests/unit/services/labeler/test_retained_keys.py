@@ -2,8 +2,8 @@
 
 import pytest
 
-from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
-from services.labeler.core.plan.keys import ZONE
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
+from services.labeler.core.plan.keys import REGION
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.plan.rejection import (
@@ -23,95 +23,24 @@ from tests.node_plans import (
     plan_for,
 )
 
-KEY = "example.com/a"
-KINDS = ["labels", "annotations", "taints"]
 HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu", zone="two")
 WITHOUT_ZONE = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
 NONE = ClusterConfig()
-RULES = {
-    "labels": compile_one_rule(labels=f"{{{KEY}: '{{{{ slice .Zone 0 3 }}}}'}}"),
-    "annotations": compile_one_rule(annotations=f"{{{KEY}: '{{{{ slice .Zone 0 3 }}}}'}}"),
-    "taints": compile_one_rule(taints=f"{{{KEY}: '{{{{ slice .Zone 0 3 }}}}:NoExecute'}}"),
-}
 
 
-def value_of(node: Node, kind: str) -> str | None:
-    if kind == "taints":
-        return {taint.key: taint.value for taint in node.spec.taints}.get(KEY)
-    values: dict[str, str] = getattr(node, kind)
-    return values.get(KEY)
-
-
-def write(node: Node, kind: str, value: str | None) -> Node:
-    """The Node after a person has set or removed the key."""
-    match kind:
-        case "labels":
-            return change_metadata(node, labels={KEY: value})
-        case "annotations":
-            return change_metadata(node, annotations={KEY: value})
-        case _:
-            taint = Taint(key=KEY, value=value or "", effect="NoExecute")
-            return change_metadata(node, taints=() if value is None else (taint,))
-
-
-def recorded(node: Node, kind: str) -> str | None:
-    found: str | None = decode_record_annotation(node)[kind][f"{KEY}:NoExecute" if kind == "taints" else KEY]
-    return found
-
-
-def a_node_whose_rule_fails(kind: str) -> Node:
-    node = plan_and_apply(make_node(), HCLOUD, RULES[kind])
-    assert plan_for(node, WITHOUT_ZONE, RULES[kind]).summary == ()
-    assert (value_of(node, kind), recorded(node, kind)) == ("two", "two")
-    return node
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_key_that_a_person_changed_and_changed_back_outlives_its_rule(kind: str):
-    node = write(a_node_whose_rule_fails(kind), kind, "mine")
-    plan = plan_for(node, WITHOUT_ZONE, RULES[kind])
-    [message] = [notice.message for notice in plan.notices if notice.reason == "KeptForOthers"]
-    assert "to 'mine' instead of 'two' and owns it now" in message
-    assert ("remove it from the rule" in message) == (kind == "taints")
-    node = plan_and_apply(node, WITHOUT_ZONE, RULES[kind])
-    assert (value_of(node, kind), recorded(node, kind)) == ("mine", None)
-    again = plan_for(node, HCLOUD, RULES[kind])
-    assert "KeptForOthers" not in {notice.reason for notice in again.notices}
-    for config in (RULES[kind], NONE):
-        node = plan_and_apply(write(node, kind, "two"), HCLOUD, config)
-        assert value_of(node, kind) == "two"
-
-
-@pytest.mark.parametrize(
-    ("kind", "afterwards"), [("labels", "two"), ("annotations", "two"), ("taints", None)]
-)
-def test_a_key_that_a_person_removed_is_set_again_once_its_rule_works_except_a_taint(
-    kind: str, afterwards: str | None
-):
-    node = write(a_node_whose_rule_fails(kind), kind, None)
-    node = plan_and_apply(node, WITHOUT_ZONE, RULES[kind])
-    assert value_of(plan_and_apply(node, HCLOUD, RULES[kind]), kind) == afterwards
-
-
-def test_a_zone_that_the_machine_stopped_reporting_and_a_person_set_again_stays():
-    node = plan_and_apply(make_node(), HCLOUD, NONE)
-    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: None}), WITHOUT_ZONE, NONE)
-    assert decode_record_annotation(node)["machine"][ZONE[0]] is None
-    assert plan_and_apply(node, HCLOUD, NONE).labels[ZONE[0]] == "two"
-    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu", zone="three")
-    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: "two"}), moved, NONE)
-    assert (node.labels[ZONE[0]], node.labels[ZONE[1]]) == ("two", "three")
-
-
-def test_a_zone_that_a_person_removed_while_its_rule_failed_stays_once_it_is_set_again():
-    config = compile_one_rule(platformMetadata="{Zone: '{{ slice .Region 0 2 }}'}")
-    without_region = make_facts(platform="hcloud", provider_id="hcloud://7", zone="two")
+def test_every_key_of_a_rule_that_fails_stays():
+    """Whose a key is that a person changes meanwhile: test_field_ownership."""
+    value = "{{ slice .Zone 0 3 }}"
+    config = compile_one_rule(
+        labels=f"{{example.com/a: '{value}'}}",
+        annotations=f"{{example.com/a: '{value}'}}",
+        taints=f"{{example.com/a: '{value}:NoExecute'}}",
+        platformMetadata=f"{{Region: '{value}'}}",
+    )
     node = plan_and_apply(make_node(), HCLOUD, config)
-    assert node.labels[ZONE[0]] == "eu"
-    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: None}), without_region, config)
-    assert ZONE[0] not in node.labels
-    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: "eu"}), without_region, NONE)
-    assert (node.labels[ZONE[0]], node.labels[ZONE[1]]) == ("eu", "two")
+    assert (node.labels["example.com/a"], node.annotations["example.com/a"]) == ("two", "two")
+    assert (node.labels[REGION[0]], node.spec.taints[0].value) == ("two", "two")
+    assert plan_for(node, WITHOUT_ZONE, config).summary == ()
 
 
 # ---- rejected keys
