@@ -41,10 +41,6 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     assert "Give access to Talos with --talosconfig" in said.out
     assert "passed   signature" in said.out
     said = await requests.explain(
-        "asks-1", "--node", "--without-talos", "--csr-allowed-networks=10.231.0.0/16", TALOSCONFIG="none"
-    )
-    assert (said.status, "waits    networks" in said.out) == (1, True)
-    said = await requests.explain(
         "asks-1",
         "--node",
         "--without-talos",
@@ -162,45 +158,6 @@ async def replace_first_of_three(nodes: Cluster) -> None:
         )
     )
     await nodes.kubelets.join(SimKubelet.of_machine(newcomer))
-
-
-async def test_of_a_node_it_says_what_is_not_known_without_a_talosconfig_and_its_route(nodes: Cluster):
-    await nodes.join(ONE)
-    said = await nodes.explain("asks-1", TALOSCONFIG="none")
-    assert said.status == 2
-    assert "unknown  machine     cannot access the Talos API: no talosconfig" in said.out
-    await initialized(nodes, ONE)
-    assert (await nodes.explain("asks-1", "--without-talos", TALOSCONFIG="none")).status == 0
-    condition = {
-        "type": "NetworkUnavailable",
-        "status": "True",
-        "reason": "NoRouteCreated",
-        "message": "the network has no route to this Node",
-    }
-    answer = await nodes.kubelets.request(
-        "PATCH",
-        "/api/v1/nodes/asks-1/status",
-        body={"status": {"conditions": [condition]}},
-        content_type="application/strategic-merge-patch+json",
-    )
-    assert answer.status == 200, answer.body
-    said = await nodes.explain("asks-1", "--without-talos")
-    assert "Route         none: the network has no route to this Node" in said.out
-
-
-async def test_an_invalid_file_in_the_configmap_of_the_chart_is_told(nodes: Cluster):
-    await nodes.join(ONE)
-    labels = {"app.kubernetes.io/name": "any", "app.kubernetes.io/instance": "explained"}
-    config_map = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "explained", "labels": labels},
-        "data": {"ccm-config.yaml": "globl: {}"},
-    }
-    created = await nodes.kubelets.request("POST", "/api/v1/namespaces/default/configmaps", body=config_map)
-    assert created.status == 201
-    said = await nodes.explain("asks-1", "--namespace=default", "--release=explained")
-    assert "The --cloud-config file is invalid and has no effect: ConfigMap default/explained" in said.out
 
 
 async def test_what_is_explained_of_nodes_is_what_the_services_then_do_and_say(

@@ -1,4 +1,4 @@
-"""A Node stuck by each fault that happens: `talos-ccm explain node NAME` alone tells the cause and the fix.
+"""A Node stuck by a machine or a service: `talos-ccm explain node NAME` alone tells the cause and the fix.
 
 The services run as an operator runs them; faults are made in machines, kubelets, rights and processes. The
 operator has a kubeconfig, and NATS as the watcher's pod has it; no talosconfig.
@@ -8,29 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from libs.common.contract.services import LABELER
 from libs.testbed.kubelets import SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster, CommandResult
 from tests.integration.service_cluster import open_separate
-
-FILE: Final = """
-transformations:
-  - name: gives what is not there
-    nodeSelector:
-      - matchExpressions:
-          - {key: hostname, operator: In, values: [by-rule]}
-    platformMetadata:
-      ProviderID: "aws://{{ .NoSuchField }}"
-"""
 
 
 class Stuck(NamedTuple):
@@ -41,15 +31,13 @@ class Stuck(NamedTuple):
     nats: NatsServer
     talosconfig: Path  # metadata's
 
-    async def join(self, name: str, ip: str, **of_kubelet: Any) -> None:
-        machine = make_machine(name, ip)
-        await self.cluster.machines.put_machines(machine)
-        await self.cluster.kubelets.join(SimKubelet.of_machine(machine, **of_kubelet))
+    async def join(self, name: str, ip: str) -> None:
+        await self.cluster.join(make_machine(name, ip))
 
     async def explain(self, name: str, *arguments: str) -> CommandResult:
         return await self.cluster.explain(name, *arguments, NATS_URL=self.nats.url, TALOSCONFIG="none")
 
-    async def told(self, name: str, cause: str, fix: str, what: str = "not initialized") -> CommandResult:
+    async def told(self, name: str, cause: str, fix: str) -> CommandResult:
         """The first lines, as soon as they say this."""
         found: list[CommandResult] = []
 
@@ -57,7 +45,7 @@ class Stuck(NamedTuple):
             said = await self.explain(name)
             found[:] = [said]
             first, *others = said.out.splitlines()[:3]
-            return first.startswith(f"{name} is {what}") and all(
+            return first.startswith(f"{name} is not initialized") and all(
                 part in line for part, line in zip((cause, fix), others, strict=True)
             )
 
@@ -76,102 +64,33 @@ class Stuck(NamedTuple):
 async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck]:
     """The default services, each a process."""
     home = tmp_path_factory.mktemp("stuck")
-    file = home / "ccm-config.yaml"
-    file.write_text(FILE)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_separate(home))
         nats = await stack.enter_async_context(NatsServer.start(home / "nats"))
         talosconfig = cluster.machines.write_talosconfig(home / "talosconfig")
-        services = await cluster.serve(
-            nats_url=nats.url,
-            talosconfig=talosconfig,
-            flags=(f"--cloud-config={file}",),
-        )
+        services = await cluster.serve(nats_url=nats.url, talosconfig=talosconfig)
         yield Stuck(Cluster.of("node", cluster), services, nats, talosconfig)
 
 
-class Case(NamedTuple):
-    """A kubelet that joins, machines with their faults, and what is said of the Node."""
-
-    kubelet: SimKubelet
-    cause: str
-    fix: str
-    machines: tuple[SimMachineFacts, ...] = ()
-    faults: dict[str, Any] | None = None  # of the first machine
-    detail: str = ""
-
-
-def joined(number: int, name: str, **more: Any) -> dict[str, Any]:
-    """The kubelet of a machine, and the machine."""
-    machine = make_machine(name, f"10.233.0.{number}")
-    return {"kubelet": SimKubelet.of_machine(machine), "machines": (machine,), **more}
+async def test_a_machine_that_does_not_answer(stuck: Stuck):
+    silent = make_machine("silent", "10.233.0.4")
+    await stuck.cluster.machines.put_machines(silent)
+    await stuck.cluster.machines.set_faults(silent.id, unavailable=True)
+    await stuck.cluster.kubelets.join(SimKubelet.of_machine(silent))
+    said = await stuck.told(
+        "silent", "Its machine does not answer the Talos API: ", "talosctl -n 10.233.0.4 version"
+    )
+    assert "  pending              metadata    machine queried: attempt " in said.out
 
 
-ANNOUNCER: Final = make_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
-CASES: Final = (
-    Case(
-        SimKubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1"),
-        "it is a loopback address",
-        "machine.kubelet.nodeIP.validSubnets",
-    ),
-    Case(
-        cause="Its machine does not answer the Talos API: ",
-        fix="talosctl -n 10.233.0.4 version",
-        detail="  pending              metadata    machine queried: attempt ",
-        **joined(4, "silent", faults={"unavailable": True}),
-    ),
-    Case(
-        cause="Talos rejects the role of metadata's credential",
-        fix="allowedRoles: [os:reader]",
-        **joined(5, "refused", faults={"permission_denied": True}),
-    ),
-    Case(
-        SimKubelet(name="replaced", ips=("10.233.0.6",)),
+async def test_another_machine_at_its_address(stuck: Stuck):
+    await stuck.cluster.machines.put_machines(make_machine("newcomer", "10.233.0.6"))
+    await stuck.cluster.kubelets.join(SimKubelet(name="replaced", ips=("10.233.0.6",)))
+    await stuck.told(
+        "replaced",
         "Another machine answers at its address: ",
         "is gone for good: kubectl delete node replaced",
-        machines=(make_machine("newcomer", "10.233.0.6"),),
-    ),
-    Case(
-        SimKubelet.of_machine(ANNOUNCER, ips=("10.233.0.16", "fd00:233::17")),
-        "Its kubelet announces an address of another machine: ",
-        "Correct machine.kubelet.nodeIP.validSubnets",
-        machines=(make_machine("rightful", "10.233.0.16"), ANNOUNCER),
-        detail="machine rightful answers at 10.233.0.16",
-    ),
-    Case(
-        cause="A rule of --cloud-config should set its providerID but fails: ",
-        fix="talos-ccm render FILE --from-cluster by-rule",
-        **joined(7, "by-rule"),
-    ),
-)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kubelet.name)
-async def test_a_node_says_what_is_wrong_with_its_kubelet_machine_or_owner(case: Case, stuck: Stuck):
-    machines = stuck.cluster.machines
-    await machines.put_machines(*case.machines)
-    if case.faults:
-        await machines.set_faults(case.machines[0].id, **case.faults)
-    await stuck.cluster.kubelets.join(case.kubelet)
-    said = await stuck.told(case.kubelet.name, case.cause, case.fix)
-    assert case.detail in said.out
-
-
-# ---- its certificate
-
-
-async def test_a_certificate_that_is_denied(stuck: Stuck):
-    await stuck.join("asks-much", "10.233.0.10")
-    kubelet = SimKubelet(name="asks-much", ips=("10.233.0.10",))
-    name = await stuck.cluster.kubelets.request_certificate(kubelet, dns=("kubernetes",))
-    said = await stuck.told(
-        "asks-much",
-        f"The serving certificate {name} is denied. kubectl logs and exec fail on the Node once it has no "
-        "older certificate: ",
-        f"See what to correct: talos-ccm explain csr {name}",
-        what="without a serving certificate",
     )
-    assert "  csr         certificate denied\n" in said.out
 
 
 async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):

@@ -33,6 +33,9 @@ WITHOUT_CNI: Final = NodeCondition(
 BLOCKED: Final = NodeCondition(
     type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
 )
+RULE_FAILS: Final = NodeCondition(
+    type=BLOCKED_CONDITION, status="True", reason="ProviderIDRuleFailed", message="no field"
+)
 OURS: Final = "talos://metal/10.0.0.5"
 OF_TEAM_A: Final = """
 ownership:
@@ -148,6 +151,9 @@ CASES: Final = {
     "only the Node itself says it": case(
         registered(10 * MINUTE, READY, BLOCKED), "talos-silent", flow=NO_RIGHT, not_queried_reason="none"
     ),
+    "a rule of a file that is not here fails": case(
+        registered(10 * MINUTE, READY, RULE_FAILS), "rule-fails", machine_result=ANSWERS
+    ),
     "no service has published anything": case(
         WAITS, "cause-unknown", flow=NO_RIGHT, not_queried_reason="none"
     ),
@@ -191,6 +197,7 @@ CASES: Final = {
     "being deleted": case(initialized(deletion_timestamp=NOW - MINUTE), "being-deleted"),
     "a request that waits": case(DONE, "certificate-waits", requests=(filed(),)),
     "a request that was just filed": case(DONE, requests=(filed(age=3 * SECOND),)),
+    "a request that is denied": case(DONE, "certificate-denied", requests=(filed("Denied"),)),
     "a request that is not signed": case(DONE, "certificate-not-signed", requests=(filed("Approved"),)),
     "a file with mistakes": case(DONE, "cloud-config-refused", events=(event("CloudConfigRejected"),)),
     "a file that was corrected": case(
