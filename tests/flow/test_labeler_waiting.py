@@ -1,26 +1,20 @@
 """Each waiting Node gets its reason: conditions and Events on an in-memory API server."""
 
-import random
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from libs.common.bus.protocol import StreamPosition
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
 from services.labeler.core.blocker import block_on_fault, build_condition
-from services.labeler.core.instance_metadata import InstanceMetadataIndex
-from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan.plan import ClusterConfig
-from services.labeler.core.provider_id_index import ProviderIDIndex
-from services.labeler.core.uninitialized_nodes import UninitializedNodes
-from services.labeler.node_writer import NodeWriter
-from services.labeler.service import make_decision_publisher
-from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS, UninitializedNodeMonitor
+from services.labeler.service import LabelerService
+from services.labeler.settings import LabelerSettings
+from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS
 from tests.builders import (
     FAULT,
     NOW,
@@ -37,6 +31,7 @@ from tests.builders import (
 from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes
+from tests.service_flow import make_dependencies
 
 TIMEOUT = MachineFault(
     kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer in 5 s"
@@ -44,50 +39,20 @@ TIMEOUT = MachineFault(
 
 
 class Stage:
-    """One replica's monitor of waiting Nodes; the test publishes events and advances the clock."""
+    """One replica: the test publishes events, advances the clock and has the monitor check the Nodes."""
 
-    def __init__(
-        self,
-        flow: FlowActor,
-        kube: InMemoryNodes,
-        *,
-        seed: int = 1,
-        observe_only: bool = False,
-        config: ClusterConfig | None = None,
-    ) -> None:
+    def __init__(self, flow: FlowActor, kube: InMemoryNodes, *, seed: int = 1, **settings: Any) -> None:
         self.clock = ManualClock()
         self.kube = kube
-        self.flow = flow
-        self.paused = ""
-        self.waiting = UninitializedNodes()
-        self.table = StreamCache(
-            clock=self.clock,
-            on_message=lambda message: self.waiting.apply(message.event, self.clock()),
-            on_stream_replaced=self.waiting.clear,
-        )
-        config = config or ClusterConfig()
-        metadata = InstanceMetadataIndex({})
-        self.answers = OwnWrites(self.clock)
-        self.nodes = NodeWriter(kube, self.answers, now=self.clock.now, observe_only=observe_only)
-        self.watch = UninitializedNodeMonitor(
-            stream_cache=self.table,
-            own_writes=self.answers,
-            uninitialized_nodes=self.waiting,
-            node_writer=self.nodes,
-            decision_publisher=make_decision_publisher(
-                flow.bus, now=self.clock.now, observe_only=observe_only
-            ),
-            instance_metadata=metadata,
-            config=lambda: config,
-            provider_ids=ProviderIDIndex(self.table, lambda: config, self.clock, metadata),
-            why_paused=lambda: self.paused,
-            clock=self.clock,
-            random=random.Random(seed),
-        )
+        parts = make_dependencies(flow.bus, kube=kube, clock=self.clock, seed=seed)
+        self.labeler = LabelerService(parts, LabelerSettings(**{"leader_silence_seconds": 3600.0} | settings))
+        self.table = self.labeler._stream_cache
+        self.watch = self.labeler._uninitialized_node_monitor
         self._sequence = 0
         self.table.start_replay(StreamPosition(stream_id=STREAM_ID, last_sequence=0))
-        self.hear(make_snapshot(), make_leading())
+        self.hear(make_snapshot())
         self.table.finish_replay()
+        self.hear(make_leading())
 
     def hear(self, *events: Event) -> None:
         """Publish these events on the flow."""
@@ -104,7 +69,7 @@ class Stage:
         for _ in range(times):
             self.clock.advance(1.0)
             await self.watch.check_nodes()
-            await self.nodes.events.flush()
+            await self.labeler._events.flush()
 
     def blocked(self, name: str = "web-1") -> str:
         """Return the reason in the Node's condition; "" without a condition."""
@@ -173,7 +138,7 @@ async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wa
     stage = Stage(flow, InMemoryNodes(make_node()))
     stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
     await stage.second()
-    stage.answers.store(stage.kube.put(make_node(taints=())))
+    stage.labeler._own_writes.store(stage.kube.put(make_node(taints=())))
     stage.hear(make_unreachable())  # the watcher has not told of it yet
     await stage.second(6)
     assert stage.kube.requests == []
@@ -183,14 +148,12 @@ async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decisio
     stage = Stage(flow, InMemoryNodes(make_node()))
     stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}
     stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
-    stage.waiting.record_failed_write("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
+    refused = "patch nodes: 403 Forbidden: no right"
+    stage.labeler._uninitialized_nodes.record_failed_write("web-1", "uid-1", refused)
     await stage.second(6)
     decided = await flow.get_decision("web-1")
     assert decided is not None
-    assert (decided.outcome, decided.reason) == (
-        "blocked",
-        "writing the Node: patch nodes: 403 Forbidden: no right",
-    )
+    assert (decided.outcome, decided.reason) == ("blocked", f"writing the Node: {refused}")
 
 
 async def test_a_node_that_cannot_be_judged_says_so_and_the_others_are_still_told(flow: FlowActor):
@@ -220,13 +183,18 @@ async def test_a_condition_that_cannot_be_written_is_tried_again(flow: FlowActor
     assert stage.blocked() == "TalosUnreachable"
 
 
-@pytest.mark.parametrize("why", ["incomplete", "no leader", "observe only"])
-async def test_no_condition_is_written_while_writes_must_wait(flow: FlowActor, why: str):
-    stage = Stage(flow, InMemoryNodes(make_node()), observe_only=why == "observe only")
+@pytest.mark.parametrize(
+    ("settings", "disconnects"),
+    [({}, True), ({"leader_silence_seconds": 0.5}, False), ({"observe_only": True}, False)],
+    ids=["incomplete", "no leader", "observe only"],
+)
+async def test_no_condition_is_written_while_writes_must_wait(
+    flow: FlowActor, settings: dict[str, Any], disconnects: bool
+):
+    stage = Stage(flow, InMemoryNodes(make_node()), **settings)
     stage.hear(make_node_observed(make_node()), make_unreachable())
-    if why == "incomplete":
+    if disconnects:
         stage.table.mark_disconnected("cut off")
-    stage.paused = "no leader" if why == "no leader" else ""
     await stage.second(30)
     assert stage.kube.requests == []
 
