@@ -68,6 +68,8 @@ def make_node(
     addresses: tuple[NodeAddress, ...] = (),
     conditions: tuple[NodeCondition, ...] = (),
     system_uuid: str = "",
+    created: datetime = NOW,
+    deleted_at: datetime | None = None,
     resource_version: str = "100",
 ) -> Node:
     """A Node as a kubelet with --cloud-provider=external registers it; ip="" leaves the annotation out."""
@@ -77,7 +79,8 @@ def make_node(
             name=name,
             uid=uid,
             resource_version=resource_version,
-            creation_timestamp=NOW,
+            creation_timestamp=created,
+            deletion_timestamp=deleted_at,
             labels={"kubernetes.io/hostname": name} if labels is None else labels,
             annotations=provided | (annotations or {}),
         ),

@@ -35,7 +35,7 @@ from libs.common.contract.kube_service import (
     CLEANUP_FINALIZER,
     HAND_BACK_ANNOTATION,
 )
-from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition, ObjectMeta
+from libs.common.contract.node import Node, NodeCondition, ObjectMeta
 from libs.testbed.pki import CertificateAuthority
 from services.cloud.core.balancers.balancer_record import BalancerRecord, encode_balancer_record
 from tests.builders import NOW, make_kube_service, make_node
@@ -74,16 +74,6 @@ HCLOUD: Final = "hetznercloud/hcloud-cloud-controller-manager:v1.20"
 OLD_IMAGE: Final = f"registry.example.com/{PREFIX}:v0.0.9"
 FLOW: Final = make_flow_snapshot()
 Case = tuple[str, str, dict[str, Any], tuple[str, ...]]  # check, state, changes of the snapshot, words
-
-
-def a_node(name: str = "web-1", *, node_ip: str | None = None, **more: Any) -> Node:
-    """Return a Node; without an announced address unless it is given."""
-    node = make_node(name, **more)
-    annotations = {k: v for k, v in node.annotations.items() if k != PROVIDED_NODE_IP_ANNOTATION}
-    annotations |= {PROVIDED_NODE_IP_ANNOTATION: node_ip} if node_ip else {}
-    return msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
-    )
 
 
 def deploy(name: str, container: Container, replicas: int = 1) -> Workload:
@@ -250,14 +240,14 @@ def config_cases() -> Iterator[Case]:
 
 
 def kubelet_cases() -> Iterator[Case]:
-    bare = {"nodes": (a_node("db-1", taints=()), make_node("web-1"))}
+    bare = {"nodes": (make_node("db-1", ip="", taints=()), make_node("web-1"))}
     words = ("db-1: no taint", "without --cloud-provider=external", "the labeler writes the Node")
     yield "kubelets", "wrong", bare, words
-    named = a_node("db-2", taints=(), provider_id="talos://metal/db-2")
-    yield "kubelets", "wrong", {"nodes": (a_node("db-1"), named)}, ("db-1, db-2: no annotation", "--node-ip")
-    odd = {"nodes": (a_node(node_ip="localhost"),)}
+    silent = make_node("db-1", ip=""), make_node("db-2", ip="", taints=(), provider_id="talos://metal/db-2")
+    yield "kubelets", "wrong", {"nodes": silent}, ("db-1, db-2: no annotation", "--node-ip")
+    odd = {"nodes": (make_node(ip="localhost"),)}
     yield "kubelets", "wrong", odd, ("web-1: annotation", "is not an IP address")
-    foreign = {"nodes": (a_node("aws-1", taints=(), provider_id="aws:///i-1"),)}
+    foreign = {"nodes": (make_node("aws-1", ip="", taints=(), provider_id="aws:///i-1"),)}
     yield "kubelets", "wrong", foreign, ()
     yield "kubelets", "ok", foreign | {"config": TALOS_ONLY}, ()
     yield "kubelets", "unknown", {"nodes": NOT_ALLOWED}, ("kubectl auth can-i list things",)
@@ -555,11 +545,11 @@ def test_each_snapshot_has_its_finding(
 
 
 def test_a_finding_names_only_what_is_wrong():
-    nodes = (a_node("db-1", taints=()), make_node("web-1"))
+    nodes = (make_node("db-1", ip="", taints=()), make_node("web-1"))
     assert "web-1" not in format_observations("kubelets", make_snapshot(nodes=nodes))
     [finding] = run_check("kubelets", make_snapshot(nodes=nodes)).findings
     assert not any("delete" in command for command in finding.commands), "the labeler writes it as it is"
-    waiting_for_an_address = make_snapshot(nodes=(a_node("db-1"),))
+    waiting_for_an_address = make_snapshot(nodes=(make_node("db-1", ip=""),))
     assert "so no controller" not in format_observations("kubelets", waiting_for_an_address)
     silent = (ProbeResult(address="talos.default:50000", fault="connection refused"),)
     mute = (ProbeResult(address="10.0.0.5", fault="no answer"),)

@@ -64,9 +64,7 @@ def ago_at(seconds: float) -> Any:
 
 def stood(name: str, seconds: float, **more: Any) -> Node:
     """A Node that was registered so long ago."""
-    node = make_node(name, uid=f"uid-{name}", **more)
-    metadata = msgspec.structs.replace(node.metadata, creation_timestamp=ago_at(seconds))
-    return msgspec.structs.replace(node, metadata=metadata)
+    return make_node(name, uid=f"uid-{name}", created=ago_at(seconds), **more)
 
 
 def usable(name: str) -> Node:
@@ -76,13 +74,11 @@ def usable(name: str) -> Node:
 def filed(
     name: str, node: str, seconds: float, *conditions: str, issued: bool = False
 ) -> CertificateSigningRequest:
-    request = make_request(name, node=node)
-    metadata = msgspec.structs.replace(request.metadata, creation_timestamp=ago_at(seconds))
+    request = make_request(name, node=node, created=ago_at(seconds))
     why = "asks for 10.0.0.9, which Talos does not report for machine web-2"
     text = f"This CSR was denied by Talos Cloud Controller Manager, Reason: {why}"
     told = tuple(CsrCondition(type=kind, reason="Denied", message=text) for kind in conditions)
-    held = msgspec.structs.replace(request, metadata=metadata)
-    return hold_request(held, *told, certificate="PEM" if issued else "")
+    return hold_request(request, *told, certificate="PEM" if issued else "")
 
 
 def a_queue(name: str, service: str, **more: Any) -> flow_snapshot.ConsumerSnapshot:

@@ -137,9 +137,6 @@ FOREIGN = list_cases(
 
 METAL = PlatformMetadata(platform="metal")
 WRITTEN = set_ownership_record(make_node(provider_id="aws:///z/i-1"), '{"v":1}')
-DELETED = msgspec.structs.replace(
-    make_node(), metadata=msgspec.structs.replace(make_node().metadata, deletion_timestamp=NOW)
-)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +162,7 @@ DELETED = msgspec.structs.replace(
         (WRITTEN, None, None),
         (WRITTEN, METAL, "another cloud"),
         (make_node(ip=""), METAL, "--cloud-provider=external"),
-        (DELETED, METAL, "the Node is being deleted"),
+        (make_node(deleted_at=NOW), METAL, "the Node is being deleted"),
         # on a platform without a format of its own, the kubelet's providerID stays
         *(
             (make_node(provider_id=given), PlatformMetadata(platform=platform), None)

@@ -100,9 +100,7 @@ def node(*conditions: NodeCondition, age: timedelta = timedelta(days=1), **field
         "system_uuid": OLD,
         "labels": {"kubernetes.io/hostname": "web-5", "node.cloudprovider.kubernetes.io/platform": "metal"},
     }
-    made = make_node("web-5", **given | fields)
-    metadata = msgspec.structs.replace(made.metadata, creation_timestamp=NOW - age)
-    return msgspec.structs.replace(made, metadata=metadata)
+    return make_node("web-5", created=NOW - age, **given | fields)
 
 
 def joining(**fields: Any) -> Node:

@@ -47,11 +47,8 @@ OF_TALOS: Final = "ownership: {providerIDSchemes: [talos]}\n"
 
 
 def registered(age: timedelta = 10 * MINUTE, *conditions: NodeCondition, **fields: Any) -> Node:
-    """Return web-1, which waits for its initialization, with these fields or metadata."""
-    metadata = {name: fields.pop(name) for name in ("annotations", "deletion_timestamp") if name in fields}
-    node = make_node(conditions=conditions or (READY,), **fields)
-    changed = {"creation_timestamp": NOW - age} | metadata
-    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **changed))
+    """Return web-1, which waits for its initialization, with these fields."""
+    return make_node(conditions=conditions or (READY,), created=NOW - age, **fields)
 
 
 def initialized(*conditions: NodeCondition, age: timedelta = 10 * MINUTE, **fields: Any) -> Node:
@@ -107,12 +104,6 @@ def case(node: Node, *found: str, **known: Any) -> Case:
     return Case(found, node, known)
 
 
-def fresh(age: timedelta, *conditions: NodeCondition, **fields: Any) -> Node:
-    """Return a Node whose kubelet reports these conditions, and no others."""
-    node = registered(age, **fields)
-    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=conditions))
-
-
 def unrouted(reason: str, status: str) -> Node:
     """Return a healthy Node with this NetworkUnavailable."""
     return initialized(
@@ -121,7 +112,7 @@ def unrouted(reason: str, status: str) -> Node:
 
 
 UNSERVED: Final = make_decided("ipam", uid="uid-1", outcome="unserved", reason="full")
-WAITS, DONE = registered(), initialized()
+WAITS, DONE, NEW = registered(), initialized(), make_node(created=NOW - 5 * SECOND)
 NOT_OURS: Final = registered(provider_id="aws:///z/i-1")
 OF_AWS: Final = set_ownership_record(initialized(provider_id="aws:///z/i-1"), '{"v":1}')
 SILENT: Final = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp-1", message="no answer")
@@ -131,7 +122,7 @@ ENRICHED: Final = msgspec.structs.replace(make_node_enriched(WAITS, FACTS), enri
 RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
 NO_RIGHT: Final = FlowUnavailable(reason="no right")
 NO_NATS: Final = FlowUnavailable(reason="NATS does not answer: refused")
-BARE: Final[dict[str, Any]] = {"annotations": {}, "taints": ()}
+BARE: Final[dict[str, Any]] = {"ip": "", "taints": ()}
 CASES: Final = {
     "no watcher leads": case(WAITS, "no-leader", machine_result=ANSWERS, lease=RELEASED),
     "a watcher leads according to its messages": case(
@@ -178,7 +169,7 @@ CASES: Final = {
         registered(2 * MINUTE, WITHOUT_CNI), "cause-unknown", "not-ready", machine_result=ANSWERS
     ),
     "its kubelet never reported": case(
-        fresh(2 * MINUTE), "cause-unknown", "not-ready", machine_result=ANSWERS
+        make_node(created=NOW - 2 * MINUTE), "cause-unknown", "not-ready", machine_result=ANSWERS
     ),
     "its kubelet falls silent soon": case(
         registered(50 * SECOND, SILENT_KUBELET), "cause-unknown", "kubelet-silent", machine_result=ANSWERS
@@ -194,7 +185,7 @@ CASES: Final = {
         registered(**BARE), "kubelet-not-external", file=OF_TALOS
     ),
     "its kubelet is not external": case(registered(**BARE), "kubelet-not-external"),
-    "being deleted": case(initialized(deletion_timestamp=NOW - MINUTE), "being-deleted"),
+    "being deleted": case(initialized(deleted_at=NOW - MINUTE), "being-deleted"),
     "a request that waits": case(DONE, "certificate-waits", requests=(filed(),)),
     "a request that was just filed": case(DONE, requests=(filed(age=3 * SECOND),)),
     "a request that is denied": case(DONE, "certificate-denied", requests=(filed("Denied"),)),
@@ -225,15 +216,15 @@ def test_these_faults_are_found_and_no_others(name: str):
         (DONE, {"machine_result": ANSWERS}, "well", 0, "healthy: initialized and ready"),
         (still_tainted(SECOND), {"machine_result": ANSWERS}, "moving", 0, "starting since "),
         (still_tainted(10 * MINUTE), {"machine_result": ANSWERS}, "stuck", 1, "not schedulable since "),
-        (fresh(5 * SECOND), {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
+        (NEW, {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
         (registered(5 * SECOND, WITHOUT_CNI), {"machine_result": ANSWERS}, "moving", 0, "being initialized"),
         (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine_result": ANSWERS}, "moving", 0, "starting"),
         # Without a providerID, it is not called initialized.
         (registered(HOUR, taints=()), {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
         (registered(**BARE), {"file": OF_TEAM_A, "is_query_skipped": True}, "another's", 0, "managed by an"),
         # A machine that was not to be queried does not fail.
-        (fresh(5 * SECOND), {"is_query_skipped": True}, "moving", 2, "being initialized since "),
-        (fresh(5 * SECOND, annotations={}), {"is_query_skipped": True}, "stuck", 1, "not initialized since "),
+        (NEW, {"is_query_skipped": True}, "moving", 2, "being initialized since "),
+        (registered(5 * SECOND, ip=""), {"is_query_skipped": True}, "stuck", 1, "not initialized since "),
     ],
 )
 def test_a_node_that_may_still_become_ready_is_not_stuck(
