@@ -120,7 +120,9 @@ class NodeReconciler:
                 )
                 foreign_machines = await self._detect_replacements(found)
         if self.state.dial_targets != addresses or self.state.uid != uid:
-            return  # the observation that caused the poll is outdated; the next poll is due
+            # The observation that caused the poll is outdated; the next poll is due.
+            log.info("poll discarded, the Node or its addresses have changed")
+            return
         before, timing = self.state, self.clock.timing()
         if isinstance(found, QueryFailure):
             after = before.poll_failed(

@@ -1,6 +1,7 @@
 """The metadata service on a real nats-server, with scripted machines and a scripted watcher."""
 
 import asyncio
+import logging
 import time
 from datetime import UTC, datetime
 
@@ -200,7 +201,8 @@ async def test_the_end_of_a_node_is_published_and_the_node_forgotten(stream, tal
         await wait_until(lambda: not service._nodes and talos.watching["10.0.0.5"] == 0)
 
 
-async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos):
+async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos, caplog):
+    caplog.set_level(logging.INFO, "services.metadata")
     talos.held["10.0.0.5"] = asyncio.Event()
     async with run_metadata(stream.url, talos) as service:
         await stream.publish_node(make_node())
@@ -212,6 +214,7 @@ async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos):
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.node.uid == "uid-2"
         assert event.facts.queried_at >= created
+    assert "poll discarded" in caplog.text, "otherwise a Node that changes in each poll would be silent"
 
 
 async def test_a_message_of_another_replica_without_facts_is_corrected(stream, talos):
