@@ -18,8 +18,8 @@ from libs.common.contract.machine import MachineFault
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.bounded_protocol import BoundedProtocol
 from libs.talos.channel import TalosChannel
-from libs.talos.cosi_messages import EventType
 from libs.talos.credentials import Credentials, CredentialStore
+from libs.talos.proto.generated import EventType
 from libs.talos.talosconfig import Endpoint
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts

@@ -17,7 +17,7 @@ from h2.events import ConnectionTerminated, Event
 from h2.exceptions import NoAvailableStreamIDError
 from h2.settings import SettingCodes, Settings
 
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.stream_buffer import StreamBuffer, WaiterEvent
 from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES
 

@@ -10,7 +10,7 @@ from libs.common.contract.machine import MachineFault
 from libs.talos.channel import CallEnded, StreamLost, TalosChannel
 from libs.talos.cosi_messages import Resource
 from libs.talos.faults import translate_status
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import GET, LIST, ResourceRef
 from libs.talos.session import MachineUnavailable, TalosSession
 from libs.talos.talosconfig import Endpoint

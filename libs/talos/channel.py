@@ -11,7 +11,7 @@ from h2.exceptions import ProtocolError
 from libs.talos.connection import Connection
 from libs.talos.credentials import Credentials
 from libs.talos.faults import Status
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.stream_buffer import WaiterEvent
 from libs.talos.talosconfig import Endpoint
 from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES

@@ -1,30 +1,19 @@
 """Decodes the COSI messages around a resource.
 
-The fields, by the numbers of COSI's .proto files; others (versions, timestamps, the same spec as YAML) are
-not read:
+A generic decoder would spend more time on unused fields (versions, timestamps, the same spec as YAML) than
+on the facts. The fields, by the numbers of COSI's .proto files:
 
     GetResponse, ListResponse: 1 resource. WatchResponse: 1 event, repeated.
     Event: 1 resource, 2 event_type, 3 old, 4 error.
     Resource: 1 metadata, 2 spec. Metadata: 1 namespace, 2 type, 3 id. Spec: 1 proto_spec.
 """
 
-from enum import IntEnum
 from typing import Final, NamedTuple
 
-from libs.talos.protobuf import InvalidResponse, fields, require_bytes, require_text, require_utf8
+from libs.talos.proto.generated import EventType
+from libs.talos.proto.strict import InvalidResponse, fields, require_bytes, require_utf8
 
 _NAMES: Final = {1: "namespace", 2: "type", 3: "id"}
-
-
-class EventType(IntEnum):
-    """What an event of a watch reports."""
-
-    CREATED = 0
-    UPDATED = 1
-    DESTROYED = 2
-    BOOTSTRAPPED = 3
-    ERRORED = 4
-    NOOP = 5
 
 
 class Resource(NamedTuple):
@@ -65,7 +54,7 @@ def decode_events(data: bytes, limit: int) -> list[Event]:
 
 
 def _decode_event(data: bytes) -> Event:
-    kind: int = EventType.CREATED
+    kind = int(EventType.CREATED)
     resource = old = None
     error = ""
     for number, value in fields(data):
@@ -96,7 +85,7 @@ def _decode_resource(data: bytes) -> Resource:
     texts = {"namespace": "", "type": "", "id": ""}
     for number, value in fields(metadata):
         if number in _NAMES:
-            texts[_NAMES[number]] = require_text(value, _NAMES[number])
+            texts[_NAMES[number]] = require_utf8(value, _NAMES[number])
     return Resource(spec=spec, **texts)
 
 

@@ -1,4 +1,4 @@
-"""Reads the inventory of a machine."""
+"""Reads the inventory of a machine. The specs are small, so this module decodes them itself."""
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,22 +8,20 @@ import msgspec
 
 from libs.common.contract.machine import Inventory, MachineFault, Processors
 from libs.talos.cosi_messages import Resource
-from libs.talos.protobuf import (
-    Fields,
-    InvalidResponse,
-    fields,
-    read_message,
-    require_bytes,
+from libs.talos.proto.strict import InvalidResponse, fields, require_bytes
+from libs.talos.resources import INVENTORY, Part
+from libs.talos.validation import (
     require_number,
     require_smbios_text,
     require_text,
 )
-from libs.talos.resources import INVENTORY, Part
 
 MAX_GATEWAYS: Final = 1024  # facts must fit into a message
 MAX_EXTENSION_CHARS: Final = 32 * 1024  # names and versions together: facts must fit into a message
 _LARGEST: Final = 2**32 - 1
 _MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init
+
+Spec = dict[int, int | bytes]  # field number -> its last value
 
 
 class InventoryResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,17 +48,17 @@ def read_part(part: Part, resources: Sequence[Resource]) -> Inventory:
 
 def _version(specs: Sequence[bytes]) -> str:
     """VersionSpec: 1 version."""
-    return _text(read_message(specs[0]), 1, "version") if specs else ""
+    return _text(_message(specs[0]), 1, "version") if specs else ""
 
 
 def _machine_type(specs: Sequence[bytes]) -> str:
     """MachineTypeSpec: 1 machine_type. An unknown type is ""."""
-    return _MACHINE_TYPES.get(_number(read_message(specs[0]), 1, "machine_type"), "") if specs else ""
+    return _MACHINE_TYPES.get(_number(_message(specs[0]), 1, "machine_type"), "") if specs else ""
 
 
 def _extensions(specs: Sequence[bytes]) -> dict[str, str]:
     """extensions.Layer: 2 metadata with 1 name and 2 version."""
-    layers = [read_message(read_message(spec).get(2, b"")) for spec in specs]
+    layers = [_message(_message(spec).get(2, b"")) for spec in specs]
     found = {_text(layer, 1, "name"): _text(layer, 2, "version") for layer in layers}
     found.pop("", None)
     if sum(len(name) + len(version) for name, version in found.items()) > MAX_EXTENSION_CHARS:
@@ -74,13 +72,13 @@ def _processors(specs: Sequence[bytes]) -> Processors:
 
     A socket without a processor has neither cores nor threads nor speed.
     """
-    sockets = map(read_message, specs)
+    sockets = map(_message, specs)
     used = [spec for spec in sockets if any(_number(spec, field, "count") for field in (5, 10, 11, 12))]
     if not used:
         return Processors()
     return Processors(
-        manufacturer=require_smbios_text(used[0].get(2, b""), "manufacturer"),
-        model=require_smbios_text(used[0].get(3, b""), "product_name"),
+        manufacturer=require_smbios_text(_bytes(used[0], 2, "manufacturer"), "manufacturer"),
+        model=require_smbios_text(_bytes(used[0], 3, "product_name"), "product_name"),
         sockets=len(used),
         cores=sum(_number(spec, 11, "core_enabled") or _number(spec, 10, "core_count") for spec in used),
         threads=sum(_number(spec, 12, "thread_count") for spec in used),
@@ -89,7 +87,7 @@ def _processors(specs: Sequence[bytes]) -> Processors:
 
 def _memory_mib(specs: Sequence[bytes]) -> int:
     """MemoryModuleSpec: 1 size."""
-    return sum(_number(read_message(spec), 1, "size") for spec in specs)
+    return sum(_number(_message(spec), 1, "size") for spec in specs)
 
 
 def _gateways(specs: Sequence[bytes]) -> tuple[str, ...]:
@@ -108,8 +106,8 @@ def _iter_gateways(spec: bytes) -> Iterator[ipaddress.IPv4Address | ipaddress.IP
     for number, value in fields(spec):
         if number not in (4, 14):
             continue
-        gateway = value if number == 4 else read_message(value).get(1, b"")
-        address = _parse_address(require_bytes(read_message(gateway).get(1, b""), "gateway"))
+        gateway = value if number == 4 else _message(value).get(1, b"")
+        address = _parse_address(_bytes(_message(gateway), 1, "gateway"))
         if address is not None and not (address.is_unspecified or address.is_link_local):
             yield address
 
@@ -136,9 +134,20 @@ _READERS: Final[Mapping[Part, Callable[[Sequence[bytes]], Any]]] = {
 }
 
 
-def _text(spec: Fields, field: int, what: str) -> str:
-    return require_text(spec.get(field, b""), what)
+def _message(value: int | bytes) -> Spec:
+    return dict(fields(require_bytes(value, "a message")))
 
 
-def _number(spec: Fields, field: int, what: str) -> int:
+def _text(spec: Spec, field: int, what: str) -> str:
+    try:
+        return require_text(_bytes(spec, field, what).decode(), what)
+    except UnicodeDecodeError as error:
+        raise InvalidResponse(f"{what} is not text") from error
+
+
+def _bytes(spec: Spec, field: int, what: str) -> bytes:
+    return require_bytes(spec.get(field, b""), what)
+
+
+def _number(spec: Spec, field: int, what: str) -> int:
     return require_number(spec.get(field, 0), what, 0, _LARGEST)

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
-from libs.talos.cosi_messages import Event, EventType, Resource, decode_events
+from libs.talos.cosi_messages import Event, Resource, decode_events
 from libs.talos.machine_reading import (
     decode_stage,
     read_addresses,
@@ -14,9 +14,10 @@ from libs.talos.machine_reading import (
     read_platform,
     read_stage,
 )
-from libs.talos.protobuf import MAX_TEXT_CHARS, InvalidResponse
+from libs.talos.proto.generated import EventType
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, ResourceRef
-from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, select_resources
+from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, MAX_TEXT_CHARS, select_resources
 
 MAX_EVENTS: Final = 1024
 _STATE_EVENTS: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})

@@ -15,7 +15,7 @@ from libs.talos.machine_events import (
     WatchSnapshot,
     build_snapshot,
 )
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import WATCH, WATCHED_RESOURCES, ResourceRef
 from libs.talos.session import MachineUnavailable
 from libs.talos.stream_buffer import WaiterEvent

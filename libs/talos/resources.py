@@ -6,7 +6,15 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.cloud_config.fact_fields import TalosResource
-from libs.talos.protobuf import encode
+from libs.talos.proto.generated import (
+    GetOptions,
+    GetRequest,
+    IdQuery,
+    ListOptions,
+    ListRequest,
+    WatchOptions,
+    WatchRequest,
+)
 
 GET: Final = "/cosi.resource.State/Get"
 LIST: Final = "/cosi.resource.State/List"
@@ -24,15 +32,7 @@ NOT_LOCAL_ROUTES: Final = "^([^l]|l[^o]|lo[^c]|loc[^a]|loca[^l]|local[^/])"
 
 
 class ResourceRef(msgspec.Struct, frozen=True):
-    """One resource of a machine, or with an empty id all resources of a type.
-
-    The fields of its requests, by the numbers of COSI's .proto files:
-
-        GetRequest, ListRequest and WatchRequest: 1 namespace, 2 type, and in Get and Watch 3 id.
-        GetRequest: 4 options. ListRequest: 3 options. WatchRequest: 4 options, 5 api_version.
-        ListOptions: 2 id_query. WatchOptions: 1 bootstrap_contents, 4 id_query.
-        IDQuery: 1 regexp (RE2, not anchored).
-    """
+    """One resource of a machine, or with an empty id all resources of a type."""
 
     step: str  # its name in faults and conditions
     metric_label: str  # its name in metrics
@@ -45,11 +45,12 @@ class ResourceRef(msgspec.Struct, frozen=True):
 
     def get(self) -> bytes:
         """Return a GetRequest, always with options, as Talos' own client sends it."""
-        return encode((1, self.namespace), (2, self.type), (3, self.id), (4, b""))
+        return bytes(GetRequest(namespace=self.namespace, type=self.type, id=self.id, options=GetOptions()))
 
     def list(self) -> bytes:
         """Return a ListRequest."""
-        return encode((1, self.namespace), (2, self.type), (3, self._id_query(2)))
+        options = ListOptions(id_query=self._id_query())
+        return bytes(ListRequest(namespace=self.namespace, type=self.type, options=options))
 
     def watch(self) -> bytes:
         """Return a WatchRequest.
@@ -58,12 +59,18 @@ class ResourceRef(msgspec.Struct, frozen=True):
         ERRORED events. A watch on one resource always begins with its present state; a watch on a whole type
         does so only with `bootstrap_contents`.
         """
-        only = encode((3, self.id)) if self.id else b""  # present, it makes this a watch on one resource
-        options = self._id_query(4) if self.id else encode((1, 1)) + self._id_query(4)
-        return encode((1, self.namespace), (2, self.type)) + only + encode((4, options), (5, 1))
+        return bytes(
+            WatchRequest(
+                namespace=self.namespace,
+                type=self.type,
+                id=self.id or None,
+                options=WatchOptions(bootstrap_contents=not self.id, id_query=self._id_query()),
+                api_version=1,
+            )
+        )
 
-    def _id_query(self, field: int) -> bytes:
-        return encode((field, encode((1, self.id_regexp)))) if self.id_regexp else b""
+    def _id_query(self) -> IdQuery | None:
+        return IdQuery(regexp=self.id_regexp) if self.id_regexp else None
 
 
 PLATFORM_METADATA: Final = ResourceRef(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 
 
 class StreamBuffer:

@@ -1,12 +1,13 @@
-"""Validates that responses have the requested resources, and limits their size."""
+"""Validates responses of machines. Each function raises InvalidResponse for any other value."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from libs.talos.cosi_messages import Resource, decode_response
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse, require_bytes
 from libs.talos.resources import ResourceRef
 
+MAX_TEXT_CHARS: Final = 1024
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 MAX_BUFFERED_BYTES: Final = (
     128 * 1024
@@ -33,9 +34,33 @@ def select_resources(ref: ResourceRef, resources: Sequence[Resource]) -> list[Re
 
 
 def _require_id(resource: Resource, ref: ResourceRef) -> str:
-    of_type = (resource.namespace, resource.type) == (ref.namespace, ref.type)
-    if not of_type or not resource.id or ref.id not in ("", resource.id):
+    received = (
+        require_text(resource.namespace, "namespace"),
+        require_text(resource.type, "type"),
+        require_text(resource.id, "id"),
+    )
+    if received[:2] != (ref.namespace, ref.type) or not received[2] or ref.id not in ("", received[2]):
         wanted = f"{ref.namespace}/{ref.type}/{ref.id or '*'}"
-        received = f"{resource.namespace}/{resource.type}/{resource.id}"
-        raise InvalidResponse(f"requested {wanted}, received {received[:200]!r}")
-    return resource.id
+        raise InvalidResponse(f"requested {wanted}, received {'/'.join(received)[:200]!r}")
+    return received[2]
+
+
+def require_text(value: object, what: str) -> str:
+    """Return a text of limited length."""
+    if not isinstance(value, str):
+        raise InvalidResponse(f"{what} is not text")
+    if len(value) > MAX_TEXT_CHARS:
+        raise InvalidResponse(f"{what} is longer than {MAX_TEXT_CHARS} characters")
+    return value
+
+
+def require_smbios_text(value: object, what: str) -> str:
+    """Return a text from SMBIOS; bytes that are not UTF-8 become the replacement character."""
+    return require_text(require_bytes(value, what).decode(errors="replace"), what)
+
+
+def require_number(value: object, what: str, low: int, high: int) -> int:
+    """Return a number between `low` and `high`, inclusive."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise InvalidResponse(f"{what} is not a number between {low} and {high}")
+    return value

@@ -116,6 +116,7 @@ ADAPTERS = {
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"
     r"|libs\.testbed\.sim_machines\.(talos_service|connection)",
     "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",
+    "betterproto2": r"libs\.talos\..+",
     "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
     # opentelemetry exports and openstacksdk logs in with it
     "requests": r"libs\.common\.(observability\.tracing|requests_session)|libs\.clouds\.openstack\.keystone",

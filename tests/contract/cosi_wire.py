@@ -16,7 +16,7 @@ from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError
 
-from libs.talos.protobuf import encode, fields
+from libs.talos.proto.strict import fields
 from libs.testbed.pki import KeyPair
 from libs.testbed.talos_pki import TalosPki
 from tests.bus_actors import wait_until
@@ -34,6 +34,23 @@ class _Raw(CodecBase):
 
     def decode(self, data: bytes, message_type: Any) -> Any:
         return bytes(data)
+
+
+def encode(*pairs: tuple[int, int | str | bytes]) -> bytes:
+    """A message of numbers, texts and encoded messages, by field number."""
+    out = b""
+    for number, value in pairs:
+        if isinstance(value, int):
+            out += _varint(number << 3) + _varint(value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            out += _varint(number << 3 | 2) + _varint(len(data)) + data
+    return out
+
+
+def _varint(value: int) -> bytes:
+    rest = value >> 7
+    return bytes([value & 0x7F | 0x80]) + _varint(rest) if rest else bytes([value])
 
 
 def decode(data: bytes) -> Fields:

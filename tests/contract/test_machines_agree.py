@@ -12,6 +12,7 @@ import pytest
 
 from libs.common.contract.platforms import PLATFORMS
 from libs.talos import resources
+from libs.talos.proto.generated import WatchOptions, WatchRequest
 from libs.testbed import machine_facts as facts
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.sim_machines.resources import build_resources
@@ -177,7 +178,13 @@ def test_a_list_request_carries_options_even_when_they_are_empty():
 
 
 def test_a_watch_request_with_options_is_the_known_bytes():
-    assert ALL_ADDRESSES.watch().hex() == (
+    request = WatchRequest(
+        namespace="network",
+        type="AddressStatuses.net.talos.dev",
+        options=WatchOptions(bootstrap_contents=True),
+        api_version=1,
+    )
+    assert bytes(request).hex() == (
         "0a076e6574776f726b121d4164647265737353746174757365732e6e65742e74616c6f732e646576220208012801"
     )
 
@@ -185,10 +192,11 @@ def test_a_watch_request_with_options_is_the_known_bytes():
 @pytest.mark.parametrize("asked", EVERYTHING, ids=lambda asked: asked.step)
 def test_every_watch_request_has_options_and_version_1(asked: resources.ResourceRef):
     """Talos 1.12 and older panic without options, and keep ERRORED events to themselves with version 0."""
-    request = decode(asked.watch())
-    assert 4 in request  # even if the options are empty
-    assert request[5] == [1]
-    assert request.get(3) == ([asked.id.encode()] if asked.id else None)  # presence: one resource
+    request = WatchRequest.parse(asked.watch())
+    assert request.options is not None
+    assert b"\x22" in asked.watch()  # field 4 is on the wire even if it is empty
+    assert request.api_version == 1
+    assert request.id == (asked.id or None)  # presence makes it a watch on one resource
 
 
 def test_what_is_watched_is_what_decides_about_a_node():

@@ -21,7 +21,6 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
-from libs.talos.protobuf import encode
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_fleet import (
     Address,
@@ -39,6 +38,7 @@ from tests.contract.cosi_wire import (
     connected,
     context_for,
     decode,
+    encode,
     resource_id,
     spec,
     text,

@@ -14,7 +14,7 @@ from libs.talos import machine_reading
 from libs.talos.cosi_messages import Resource
 from libs.talos.inventory_reading import read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import (
     ADDRESSES,
     CLUSTER_INFO,

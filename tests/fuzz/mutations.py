@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from libs.talos.protobuf import InvalidResponse, fields
+from libs.talos.proto.strict import InvalidResponse, fields
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.csr_der import encode_tlv
 

@@ -1,6 +1,7 @@
 """What a machine sends: HTTP/2 frames, COSI messages and the resources in them."""
 
 import asyncio
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from libs.talos.channel import CallEnded, StreamLost
 from libs.talos.cosi_messages import Resource
 from libs.talos.inventory_reading import MAX_EXTENSION_CHARS, read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
-from libs.talos.protobuf import MAX_TEXT_CHARS, InvalidResponse, read_message
+from libs.talos.proto.generated import ControllerManagerConfigSpec
+from libs.talos.proto.strict import InvalidResponse, parse
 from libs.talos.resources import (
     ADDRESSES,
     CLUSTER_INFO,
@@ -27,7 +29,7 @@ from libs.talos.resources import (
     Part,
     ResourceRef,
 )
-from libs.talos.validation import MAX_MESSAGE_BYTES, parse_resources
+from libs.talos.validation import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, parse_resources
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.fuzz.target import Target
 from tests.talos_actors import BEGIN, Conversation, prefixed
@@ -129,6 +131,12 @@ def _watch(data: bytes) -> None:
             continue
 
 
+def _strict(data: bytes) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a warning in a service would be a log line per message
+        parse(ControllerManagerConfigSpec, data)
+
+
 def _http2(data: bytes) -> None:
     """Frames of the server, and then the end of the connection: the call ends, and no task is left."""
     asyncio.run(_answer_with(data.split(_BETWEEN)))
@@ -208,7 +216,7 @@ TARGETS: Final = (
     ),
     _read_target(name="talos-stage", run=_stage, seeds=_stages),
     _read_target(name="talos-members", run=_members, seeds=_member_seeds),
-    _read_target(name="talos-protobuf", run=read_message, seeds=_samples("platform")),
+    _read_target(name="talos-protobuf", run=_strict, seeds=_samples("platform")),
     _protobuf_target(name="talos-watch", run=_watch, seeds=_samples("watch", "nodename", "address")),
     Target(
         name="talos-http2", format="http", run=_http2, seeds=_http2_seeds, max_bytes=64 * 1024, examples=15

@@ -19,8 +19,7 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
-from libs.talos.protobuf import read_message, require_utf8
-from libs.talos.resources import ResourceRef
+from libs.talos.proto.generated import GetRequest
 from libs.testbed.loopback_site import stop_listening
 from libs.testbed.talos_pki import TalosPki
 from tests.talos_actors import encode_answer, encode_resource
@@ -42,11 +41,9 @@ class Request:
         self._stream = stream
 
     @property
-    def asked(self) -> ResourceRef:
-        """Namespace and type have the same field numbers in Get, List and Watch; in List, 3 is no id."""
-        request = read_message(self.body[5:])
-        namespace, kind, name = (require_utf8(request.get(field, b""), "name") for field in (1, 2, 3))
-        return ResourceRef("", "", namespace, kind, id="" if self.path.endswith("/List") else name)
+    def asked(self) -> GetRequest:
+        """Namespace, type and id have the same field numbers in Get, List and Watch."""
+        return GetRequest.parse(self.body[5:])
 
     def resource(self, spec: bytes = b"") -> bytes:
         """The resource that was asked for, with that spec."""

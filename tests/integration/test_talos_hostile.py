@@ -11,8 +11,8 @@ from h2.settings import SettingCodes
 
 from libs.common.contract.machine import FaultKind
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
-from libs.talos.cosi_messages import EventType
 from libs.talos.credentials import CredentialStore
+from libs.talos.proto.generated import EventType
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.talos_pki import TalosPki
 from tests.integration.scripted_endpoint import (

@@ -7,7 +7,9 @@ from enum import IntEnum
 
 import msgspec
 
-from libs.talos.protobuf import Fields, read_message, require_utf8
+from libs.talos.proto.strict import fields, require_bytes, require_utf8
+
+Fields = dict[int, int | bytes]  # field number -> its last value
 
 _APID_PORT = 50000
 
@@ -77,27 +79,32 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
 def parse_get(request: bytes) -> ResourceSelection:
     """Parse a GetRequest."""
-    fields = read_message(request)
-    return ResourceSelection(_text(fields, 1), _text(fields, 2), _text(fields, 3))
+    asked = read_message(request)
+    return ResourceSelection(_text(asked, 1), _text(asked, 2), _text(asked, 3))
 
 
 def parse_list(request: bytes) -> ResourceSelection:
     """Parse a ListRequest. Raises CallRejected."""
-    fields = read_message(request)
-    options = read_message(fields.get(3, b""))
+    asked = read_message(request)
+    options = read_message(asked.get(3, b""))
     _reject_options(options, 2)
-    return ResourceSelection(_text(fields, 1), _text(fields, 2), None, _id_pattern(options, 2))
+    return ResourceSelection(_text(asked, 1), _text(asked, 2), None, _id_pattern(options, 2))
 
 
 def parse_watch(request: bytes) -> WatchRequest:
     """Parse a WatchRequest. Raises CallRejected."""
-    fields = read_message(request)
-    options = read_message(fields.get(4, b""))
+    asked = read_message(request)
+    options = read_message(asked.get(4, b""))
     _reject_options(options, 1, 4)
-    name = _text(fields, 3) if 3 in fields else None
+    name = _text(asked, 3) if 3 in asked else None
     pattern = "" if name is not None else _id_pattern(options, 4)
-    selection = ResourceSelection(_text(fields, 1), _text(fields, 2), name, pattern)
+    selection = ResourceSelection(_text(asked, 1), _text(asked, 2), name, pattern)
     return WatchRequest(selection, bool(options.get(1)))
+
+
+def read_message(data: object) -> Fields:
+    """Return the fields of a message. Raises InvalidResponse."""
+    return dict(fields(require_bytes(data, "a message")))
 
 
 def _reject_options(options: Fields, *simulated: int) -> None:
@@ -110,5 +117,5 @@ def _id_pattern(options: Fields, field: int) -> str:
     return _text(read_message(options.get(field, b"")), 1)
 
 
-def _text(fields: Fields, field: int) -> str:
-    return require_utf8(fields.get(field, b""), f"field {field}")
+def _text(asked: Fields, field: int) -> str:
+    return require_utf8(asked.get(field, b""), f"field {field}")

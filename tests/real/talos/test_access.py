@@ -10,12 +10,11 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from libs.talos import resources
-from libs.talos.protobuf import encode
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.talos_pki import TalosPki
-from tests.contract.cosi_wire import connected
+from tests.contract.cosi_wire import connected, encode
 from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
 
 SENSITIVE = {

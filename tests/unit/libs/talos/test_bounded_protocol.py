@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.talos.channel import CallEnded, StreamLost
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.stream_buffer import StreamBuffer, WaiterEvent
 from libs.talos.validation import MAX_MESSAGE_BYTES
 from tests.bus_actors import wait_until

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.talos.bounded_protocol import HeaderEncoder
 from libs.talos.connection import ConnectionRejected, translate_connection_error
-from libs.talos.cosi_messages import EventType
 from libs.talos.endpoint_selector import (
     BACKOFF_CAP_SECONDS,
     MAX_DETOURS,
@@ -23,7 +22,8 @@ from libs.talos.faults import (
     translate_status,
 )
 from libs.talos.machine_events import WatchOpening
-from libs.talos.protobuf import InvalidResponse
+from libs.talos.proto.generated import EventType
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import ADDRESSES
 from libs.talos.talosconfig import Endpoint
 from tests.talos_actors import encode_event, encode_resource

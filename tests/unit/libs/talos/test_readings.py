@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.talos.cosi_messages import EventType
 from libs.talos.inventory_reading import read_part
 from libs.talos.machine_events import WatchOpening
 from libs.talos.machine_reading import read_addresses, read_member_names, read_stage
-from libs.talos.protobuf import InvalidResponse, read_message
+from libs.talos.proto.generated import EventType, NodenameSpec
+from libs.talos.proto.strict import InvalidResponse, parse
 from libs.talos.resources import ADDRESSES, INVENTORY, MACHINE_STATUS, MEMBERS
 from libs.talos.validation import parse_resources
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
@@ -18,19 +18,19 @@ FURTHER = encode({200: "unknown"})
 
 
 def test_a_spec_with_fields_of_a_newer_talos_is_decoded():
-    assert read_message(NAME + FURTHER)[1] == b"web-1"
+    assert parse(NodenameSpec, NAME + FURTHER).nodename == "web-1"
 
 
 @pytest.mark.parametrize("end", range(1, len(FURTHER)))
 def test_an_unknown_field_that_is_cut_off_is_refused(end: int):
     with pytest.raises(InvalidResponse):
-        read_message(NAME + FURTHER[:end])
+        parse(NodenameSpec, NAME + FURTHER[:end])
 
 
 @pytest.mark.parametrize("tag", [0x00, 0x0B, 0x0C, 0x0E, 0x0F, 0x7B], ids=hex)
 def test_field_number_0_and_groups_are_refused(tag: int):
     with pytest.raises(InvalidResponse):
-        read_message(NAME + bytes([tag, 0]))
+        parse(NodenameSpec, NAME + bytes([tag, 0]))
 
 
 RUNNING, RUNNING_AND_READY, SHUTTING_DOWN = b"\x08\x04", b"\x08\x04\x12\x02\x08\x01", b"\x08\x06"

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.talos.protobuf import read_message
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.object_store import HISTORY_LIMIT
 from libs.testbed.sim_apiserver.server import SimApiServer
@@ -18,6 +17,7 @@ from libs.testbed.sim_machines.requests import (
     StatusCode,
     WatchRequest,
     parse_watch,
+    read_message,
 )
 from libs.testbed.sim_machines.resource_state import (
     EventType,

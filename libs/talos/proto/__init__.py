@@ -1,0 +1,1 @@
+"""Messages of the Talos API. `make protos` generates `generated` from talos.proto."""
