@@ -135,13 +135,14 @@ class NodeReconciler:
         if not self.can_reconcile():
             self._retries[name] = self.monotonic()
             return
-        case = self._find_case(name)
-        if case is None:
-            return
-        state = self._states.setdefault(name, _NodeState())
-        state.attempts += 1
-        state.started_at = asyncio.get_running_loop().time()
+        state = self._states.get(name) or _NodeState()
         try:
+            case = self._find_case(name)
+            if case is None:
+                return
+            self._states[name] = state
+            state.attempts += 1
+            state.started_at = asyncio.get_running_loop().time()
             await self._reconcile_case(case, state)
         except (TemporaryError, PermanentError) as error:
             log.warning("reconcile failed, will retry", extra={"node": name, "error": str(error)})

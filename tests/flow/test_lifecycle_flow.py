@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease import Lease, get_annotation
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.core.deletion_limit import ANNOTATION
+from services.lifecycle.core.node_index import DeletionCase
 from tests.builders import make_facts
 from tests.bus_actors import wait_until, wait_until_ready
 from tests.bus_server import make_flow_fixtures
@@ -361,6 +363,25 @@ async def test_a_node_of_somebody_else_is_neither_read_nor_written_and_told_as_s
     assert await flow.get_node("web-1") == theirs
     assert await flow.get_node("web-3") == going
     assert await flow.list_event_reasons("web-1") == []
+
+
+async def test_a_defect_that_one_node_triggers_does_not_stop_the_others(flow: LifecycleFlow):
+    async with flow.run_lifecycle() as service:
+        await flow.add_lost_node()
+        other = await flow.add_lost_node("web-2")
+        await wait_until(lambda: len(service._node_index.list_names()) == 2, "both are observed")
+        reconciler = service._reconciler
+        build_case = reconciler.build_case
+
+        def fail_for_one(node: Node) -> DeletionCase:
+            if node.name == "web-1":
+                raise ZeroDivisionError("a defect")
+            return build_case(node)
+
+        reconciler.build_case = fail_for_one
+        reconciler._queue.add(["web-1"])
+        await flow.publish_poll_result(other)
+        await flow.wait_for_decision("web-2", "kept")
 
 
 async def test_a_node_that_got_another_owner_a_moment_ago_is_not_tainted(flow: LifecycleFlow):
