@@ -12,11 +12,9 @@ import pytest
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import Forbidden
 from libs.testbed.admission_webhook import AdmissionWebhook, DenialReason, WebhookScope
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
-from services.labeler.core.blocker import describe_failed_write
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter, Planner
@@ -102,11 +100,6 @@ def has_team(node: dict[str, Any]) -> str:
     return "no teams here" if "example.com/team" in node["metadata"].get("labels", {}) else ""
 
 
-def has_taint(node: dict[str, Any]) -> str:
-    taints = node["spec"].get("taints", [])
-    return "no taints here" if any(each["key"] == "example.com/apart" for each in taints) else ""
-
-
 DISLIKES: dict[str, tuple[tuple[DenialReason, ...], set[str]]] = {  # and which keys of the rule are kept
     "note": ((has_note,), {"example.com/team"}),
     "team": ((has_team,), {"example.com/note"}),
@@ -141,26 +134,6 @@ async def test_a_denial_of_labels_or_annotations_costs_no_node_its_taint(
         [told] = done.notices
         assert told.reason == "RulesRefused"
         assert ("ValidatingAdmissionPolicy" in told.message) == (code is None)
-    await kubelets.delete_node(name)
-
-
-async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_rule(
-    kube: KubeApi, kubelets: KubeletFleet, tmp_path: Path
-):
-    name, nodes = "webhook-taint", node_api(kube)
-    await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
-    async with run_node_webhook(kubelets, tmp_path, node=name) as webhook:
-        webhook.find_denial_reason = has_taint
-        with pytest.raises(Forbidden, match="no taints here") as refusal:
-            await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
-        said = describe_failed_write(refusal.value)
-        assert "example.com/apart:NoExecute" in said
-        assert "no taints here" in said
-        assert not (await kube.get_node(name)).is_initialized
-        webhook.find_denial_reason = lambda node: ""
-        done = (await nodes.apply(await kube.get_node(name), planner(name, GUARDED))).plan
-        node = await kube.get_node(name)
-        assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
     await kubelets.delete_node(name)
 
 

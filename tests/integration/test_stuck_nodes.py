@@ -6,15 +6,13 @@ operator has a kubeconfig, and NATS as the watcher's pod has it; no talosconfig.
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from libs.common.contract.services import LABELER
 from libs.testbed.kubelets import SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.machine_fleet import make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import ServiceProcesses
@@ -29,7 +27,6 @@ class Stuck(NamedTuple):
     cluster: Cluster
     services: ServiceProcesses
     nats: NatsServer
-    talosconfig: Path  # metadata's
 
     async def join(self, name: str, ip: str) -> None:
         await self.cluster.join(make_machine(name, ip))
@@ -67,9 +64,8 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_separate(home))
         nats = await stack.enter_async_context(NatsServer.start(home / "nats"))
-        talosconfig = cluster.machines.write_talosconfig(home / "talosconfig")
-        services = await cluster.serve(nats_url=nats.url, talosconfig=talosconfig)
-        yield Stuck(Cluster.of("node", cluster), services, nats, talosconfig)
+        services = await cluster.serve(nats_url=nats.url)
+        yield Stuck(Cluster.of("node", cluster), services, nats)
 
 
 async def test_a_machine_that_does_not_answer(stuck: Stuck):
@@ -146,18 +142,3 @@ async def test_nats_does_not_run(stuck: Stuck):
     finally:
         await stuck.nats.restart()
         await stuck.services.wait_until_ready()
-
-
-async def test_the_certificate_for_talos_has_expired(stuck: Stuck):
-    """The last one: nothing is asked of machines from here on."""
-    machines: MachineFleet = stuck.cluster.machines
-    before = datetime.now(UTC) - timedelta(hours=12)
-    machines.write_talosconfig(stuck.talosconfig, issued_at=before, lifetime=timedelta(hours=6))
-    await stuck.services.kill("metadata")
-    stuck.services.restart("metadata")
-    await stuck.join("expired", "10.233.0.17")
-    await stuck.told(
-        "expired",
-        "Talos rejects the client certificate of metadata",
-        "kubectl -n kube-system describe serviceaccounts.talos.dev",
-    )

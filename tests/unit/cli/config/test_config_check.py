@@ -145,12 +145,6 @@ def test_what_is_no_config_file_at_all_is_an_error_and_no_traceback(content: str
     assert ": error: " in result.stdout
 
 
-def test_more_rules_than_the_labeler_takes_are_an_error():
-    rules = "".join(f"  - {{name: r{number}, labels: {{a: b}}}}\n" for number in range(1001))
-    (mistake,) = check_config(f"transformations:\n{rules}", "f").mistakes
-    assert "more than 1000 rules" in mistake.problem
-
-
 @pytest.mark.parametrize("platform", sorted(PLATFORMS))
 def test_templates_are_tried_on_a_machine_of_every_platform(platform: str):
     template = '{{ if eq .Platform "PLATFORM" }}{{ upper }}{{ end }}'.replace("PLATFORM", platform)

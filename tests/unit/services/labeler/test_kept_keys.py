@@ -1,7 +1,5 @@
 """Keys that another writer keeps and taints that are withheld: recorded, told, and how they come back."""
 
-from typing import Any
-
 import pytest
 
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, Taint
@@ -63,31 +61,11 @@ def test_an_overwritten_zone_is_kept_before_and_after_the_labeler_has_recorded_i
     assert plan.reason == f"everything is set but label {ZONE[0]}"
 
 
-@pytest.mark.parametrize(
-    ("config", "change", "expected"),
-    [
-        (TEAM, {"labels": {"example.com/team": "db"}}, ("label", "example.com/team", "db", "web")),
-        (
-            NOTE,
-            {"annotations": {"example.com/note": "x"}},
-            ("annotation", "example.com/note", "x", "sha256:"),
-        ),
-        (
-            TAINT,
-            {"taints": (Taint(key="example.com/agent", value="x", effect="NoExecute"),)},
-            ("taint", AGENT, "x", "waiting"),
-        ),
-    ],
-    ids=["label", "annotation", "taint"],
-)
-def test_every_kind_of_key_is_told_with_both_values(
-    config: ClusterConfig, change: dict[str, Any], expected: tuple[str, str, str, str]
-):
-    node = plan_and_apply(change_metadata(ours(config), **change), FACTS, config)
-    [found] = kept(node)
-    assert (found.kind, found.key, found.current) == expected[:3]
-    assert found.desired.startswith(expected[3])
-    assert f"{found.kind} {found.key}" in plan_for(node, FACTS, config).reason
+def test_of_a_long_value_that_should_be_set_the_fingerprint_is_told():
+    node = change_metadata(ours(NOTE), annotations={"example.com/note": "x"})
+    [found] = kept(plan_and_apply(node, FACTS, NOTE))
+    assert (found.kind, found.key, found.current) == ("annotation", "example.com/note", "x")
+    assert found.desired.startswith("sha256:")
 
 
 def test_the_value_that_the_rule_gives_now_is_told():
