@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
-from cli.cluster.kube_objects import COMPONENT, INSTANCE
+from cli.cluster.kube_objects import COMPONENT, INSTANCE, Container, PodSpec
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
@@ -27,7 +27,7 @@ from cli.inside.flow_snapshot import (
 from cli.lines import Line, print_lines
 from cli.render.compiled_config import compile_config
 from libs.common.contract.events import Event, Leading
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import subject_of
 from tests.builders import NOW
@@ -93,6 +93,12 @@ def make_pod(component: str, number: int = 1, *, waiting: str = "", restarts: in
         "status": {"phase": "Running", "conditions": [ready], "containerStatuses": [container]},
     }
     return msgspec.convert(pod, Pod)
+
+
+def make_running_pod(module: str, *flags: str) -> Pod:
+    """Return a pod that runs this module with these flags."""
+    container = Container(name="c", command=("python", "-m", module), args=flags)
+    return Pod(metadata=ObjectMeta(name="pod-0"), spec=PodSpec(containers=(container,)))
 
 
 TEXTS: Final = Path(__file__).parent / "unit" / "cli" / "texts"

@@ -9,7 +9,6 @@ import pytest
 
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
-from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
@@ -21,25 +20,22 @@ from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts, parse_facts
 from cli.render.preview import preview_node
-from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, ObjectMeta, Taint
+from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, Taint
 from libs.common.contract.services import WATCHER_LEASE_NAME
 from libs.common.kube.errors import NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
 from services.labeler.core.plan.plan import ClusterConfig
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
-from tests.cli_snapshots import make_evidence, render_lines
+from tests.cli_snapshots import make_evidence, make_running_pod, render_lines
 from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
 
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
 
-def a_watcher(*flags: str) -> Pod:
-    container = Container(name="c", command=("python", "-m", "services.watcher"), args=flags)
-    return Pod(metadata=ObjectMeta(name="watcher-0"), spec=PodSpec(containers=(container,)))
-
-
-RENAMED = a_watcher("--leader-elect-resource-name=mine", "--leader-elect-resource-namespace", "talos")
+RENAMED = make_running_pod(
+    "services.watcher", "--leader-elect-resource-name=mine", "--leader-elect-resource-namespace", "talos"
+)
 
 
 class FakeKube:
@@ -54,7 +50,7 @@ class FakeKube:
         return Lease(spec=LeaseSpec(holder_identity=f"holder of {name}"), document={})
 
 
-TWO: Final = (RENAMED, a_watcher())
+TWO: Final = (RENAMED, make_running_pod("services.watcher"))
 NO_RIGHT: Final = Unavailable(reason="no right to list pods")
 ALL: Final = {"lease_name": DEFAULT[1], "lease_namespace": DEFAULT[0]}
 

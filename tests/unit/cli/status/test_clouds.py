@@ -13,12 +13,13 @@ from cli.status.run_status import choose_objects
 from cli.status.text import format_status
 from libs.common.contract.events import AccountReport, Decided
 from libs.common.contract.node import Node, NodeCondition
-from tests.builders import NOW
+from tests.builders import NOW, make_decided
 from tests.cli_snapshots import make_flow, make_last_message, render_lines
 from tests.instance_reports import make_recorded_node
 from tests.lifecycle_actors import make_lost_node
 
 LOST = make_recorded_node()
+LIMITED = make_decided("lifecycle", uid=LOST.uid, outcome="limited")
 READY = make_recorded_node(conditions=(NodeCondition(type="Ready", status="True"),))
 
 
@@ -27,17 +28,6 @@ def reporting(*events: Any, seconds: float = 5, **fields: Any) -> FlowSnapshot:
     usual: dict[str, Any] = {"account": "prod", "provider": "hcloud", "instances": {"exists": 2, "gone": 0}}
     report = make_last_message(AccountReport(**(usual | fields)), seconds)
     return msgspec.structs.replace(make_flow("web-1", *events), accounts=(report,))
-
-
-def decided(outcome: str, **fields: Any) -> Decided:
-    usual: dict[str, Any] = {
-        "service": "lifecycle",
-        "kind": "node",
-        "name": "web-1",
-        "uid": LOST.uid,
-        "decided_at": NOW,
-    }
-    return Decided(**(usual | {"outcome": outcome, "reason": "x"} | fields))
 
 
 def show(nodes: tuple[Node, ...], flow: Any) -> str:
@@ -91,11 +81,11 @@ def test_a_report_in_the_name_of_another_account_is_ignored():
 @pytest.mark.parametrize(
     ("node", "decision", "waiting"),
     [
-        (LOST, decided("limited"), ("web-1",)),
-        (LOST, decided("kept"), ()),
-        (LOST, decided("limited", uid="uid-before"), ()),
-        (LOST, decided("limited", service="labeler"), ()),
-        (READY, decided("limited"), ()),
+        (LOST, LIMITED, ("web-1",)),
+        (LOST, msgspec.structs.replace(LIMITED, outcome="kept"), ()),
+        (LOST, msgspec.structs.replace(LIMITED, uid="uid-before"), ()),
+        (LOST, msgspec.structs.replace(LIMITED, service="labeler"), ()),
+        (READY, LIMITED, ()),
     ],
 )
 def test_only_a_node_that_the_limit_keeps_waits(node: Node, decision: Decided, waiting: tuple[str, ...]):

@@ -14,7 +14,6 @@ from rich.cells import cell_len
 
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.installation import find_container, read_service_settings
-from cli.cluster.kube_objects import Container, PodSpec
 from cli.cluster.pods import Pod
 from cli.explain.command import node as explain_node_command
 from cli.explain.node.deletion_forecast import build_deletion_case
@@ -32,7 +31,7 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, ObjectMeta, Taint
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.services import IPAM, LIFECYCLE
 from services.lifecycle.core.decide import Delete, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.core.evidence import (
@@ -52,7 +51,7 @@ from tests.builders import (
     make_node_enriched,
     make_node_observed,
 )
-from tests.cli_snapshots import make_evidence, make_flow, render_lines
+from tests.cli_snapshots import make_evidence, make_flow, make_running_pod, render_lines
 from tests.instance_reports import (
     ANCHOR,
     make_exists,
@@ -419,18 +418,18 @@ def test_the_terms_are_those_of_the_running_lifecycle_unless_others_are_given():
             LifecycleSettings, flags, find_container(pods, LIFECYCLE)
         ).not_ready_seconds
 
-    def pod(command: str, *flags: str) -> Pod:
-        container = Container(name="c", command=("python", "-m", command), args=("--v=4", *flags))
-        return Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(containers=(container,)))
-
     short = "--lifecycle-not-ready-time=30s"
-    separate, labeler = pod("services.lifecycle", short), pod("services.labeler", short)
-    whole = pod("services", "--controllers=*,cloud-node-lifecycle", "--lifecycle-not-ready-time", "40s")
+    separate = make_running_pod("services.lifecycle", "--v=4", short)
+    labeler = make_running_pod("services.labeler", "--v=4", short)
+    whole = make_running_pod(
+        "services", "--controllers=*,cloud-node-lifecycle", "--lifecycle-not-ready-time", "40s"
+    )
     assert read((labeler, separate)) == 30
     assert read((whole,)) == 40
-    assert read((labeler, pod("services", short))) == 300, "no lifecycle runs"
+    assert read((labeler, make_running_pod("services", short))) == 300, "no lifecycle runs"
     assert read((separate,), "1m") == 60
-    assert read((pod("services.lifecycle", "--lifecycle-not-ready-time=soon"),)) == 300, "it cannot start"
+    broken = make_running_pod("services.lifecycle", "--lifecycle-not-ready-time=soon")
+    assert read((broken,)) == 300, "it cannot start"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,15 @@ from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_decided, make_facts, make_node, make_node_enriched, make_node_observed
-from tests.cli_snapshots import STREAM, hold_request, make_evidence, make_flow, make_pod, render_lines
+from tests.cli_snapshots import (
+    STREAM,
+    hold_request,
+    make_evidence,
+    make_flow,
+    make_pod,
+    make_running_pod,
+    render_lines,
+)
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 
@@ -307,9 +315,8 @@ def test_what_metadata_heard_long_ago_or_of_a_kubelet_that_is_silent_proves_noth
 
 
 def routing_pod(*flags: str) -> Pod:
-    args = ("--controllers=node-route-controller", "--cloud-account=hcloud/prod", *flags)
-    container = {"name": "cloud-prod", "command": ["python", "-m", "services.cloud"], "args": args}
-    return msgspec.convert({"metadata": {"name": "ccm-0"}, "spec": {"containers": [container]}}, Pod)
+    ours = ("--controllers=node-route-controller", "--cloud-account=hcloud/prod")
+    return make_running_pod("services.cloud", *ours, *flags)
 
 
 @pytest.mark.parametrize(

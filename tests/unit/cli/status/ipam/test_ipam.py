@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.kube_objects import Container, PodSpec
-from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, LastMessage
@@ -36,7 +34,7 @@ from services.ipam.core.pools import Pool
 from services.ipam.core.release_plan import PresentNode, SweepResult, plan_sweep
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
-from tests.cli_snapshots import read_screens, render_lines
+from tests.cli_snapshots import make_running_pod, read_screens, render_lines
 
 REST = timedelta(minutes=10)
 EVERY_NODE = Ownership()
@@ -305,7 +303,6 @@ def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
 
 def test_pools_are_those_of_the_running_ipam_unless_others_are_given():
     def assess(*flags: str, published: bool = False, config: str = "", **given: str) -> list[str]:
-        container = Container(name="ipam", command=("python", "-m", "services.ipam"), args=flags)
         networks = LastMessage(
             subject="talosccm.v1.flow.enriched.networks",
             published_at=NOW,
@@ -314,7 +311,7 @@ def test_pools_are_those_of_the_running_ipam_unless_others_are_given():
         snapshot = ClusterSnapshot(
             at=NOW,
             nodes=(),
-            pods=(Pod(metadata=ObjectMeta(name="ipam-0"), spec=PodSpec(containers=(container,))),),
+            pods=(make_running_pod("services.ipam", *flags),),
             config=ConfigFile(text=config, source="file"),
             flow=FlowSnapshot(at=NOW, networks=networks if published else None),
         )
