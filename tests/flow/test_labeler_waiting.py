@@ -97,6 +97,19 @@ async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow
     assert metrics.BLOCKED_NODES._value.get() == 1
 
 
+async def test_a_node_that_nobody_says_anything_of_says_so_after_twenty_seconds(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()))
+    await stage.second(19)
+    assert stage.kube.requests == []
+    await stage.second(7)
+    assert stage.blocked() == "NoFactsYet"
+    assert stage.kube.list_event_reasons("web-1") == ["NoFactsYet"]
+    decided = await flow.get_decision("web-1")
+    assert decided is not None
+    assert decided.outcome == "blocked"
+
+
 async def test_trouble_that_passes_at_once_is_not_written(flow: FlowActor):
     stage = Stage(flow, InMemoryNodes(make_node()), seed=1)
     stage.hear(make_node_observed(make_node()), make_unreachable())
