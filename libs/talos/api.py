@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from libs.common.clocks import loop_time
 from libs.common.contract.machine import (
     CONNECT_STEP,
+    FAULT_KINDS,
     Inventory,
     MachineFacts,
     MachineFault,
@@ -233,7 +234,7 @@ class TalosApi:
         return await self._calls.query(CLUSTER_INFO, "", deadline, read_cluster_name, absent=str)
 
     def _record_fault(self, node_ip: str, fault: MachineFault) -> None:
-        if fault.kind in {"refused", "timeout"} and fault.step != CONNECT_STEP:
+        if FAULT_KINDS[fault.kind].is_silent and fault.step != CONNECT_STEP:
             self._session.endpoint_selector.use_next_endpoint(node_ip)
 
 

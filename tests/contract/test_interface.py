@@ -20,6 +20,7 @@ import pytest
 from prometheus_client import PlatformCollector, ProcessCollector
 
 from cli.__main__ import main
+from libs.common.contract.machine import FAULT_KINDS
 from libs.common.contract.services import SERVICE_TABLE, PolicyRule
 from libs.common.observability import metrics
 from libs.common.settings.process_settings import ProcessSettings
@@ -129,11 +130,12 @@ def describe_metric(collector: Any) -> Iterator[str]:
 def test_the_reasons_of_events_and_conditions_are_unchanged():
     assert_unchanged(
         "reasons",
-        (
+        {
             f"{source.module.split('.')[1]}  {reason}"
             for source in sources("services")
             for reason in list_reasons(source)
-        ),
+        }
+        | {f"labeler  {kind.block_reason}" for kind in FAULT_KINDS.values()},
     )
 
 

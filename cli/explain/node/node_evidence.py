@@ -21,7 +21,7 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.instances import get_provider
-from libs.common.contract.machine import ForeignMachine, MachineFault
+from libs.common.contract.machine import FAULT_KINDS, ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
 from services.labeler.core.instance_metadata import complete_facts
@@ -30,10 +30,6 @@ from services.lifecycle.core.evidence import MachineReport
 
 MachineResult = DescribedNode | MachineFault
 
-# Faults of the caller's own access to Talos: metadata may have the access that the caller lacks.
-_OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})
-# on the way to a control plane, which a laptop may be unable to reach
-_OWN_WAY: Final = frozenset({"refused", "timeout"})
 _FRESH: Final = timedelta(minutes=15)  # metadata polls every five minutes
 
 
@@ -162,19 +158,20 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
     """Return the evidence with the result to trust.
 
-    A machine is not reported as failed because the caller lacks access. In that case the last message of
-    metadata counts, if there is one.
+    A machine is not reported as failed because the caller lacks access, or cannot reach a control plane, as
+    on a laptop. In that case the last message of metadata counts, if there is one.
     """
     result = evidence.machine_result
     if result is None:
         return fall_back_to_bus(evidence)
     if not isinstance(result, MachineFault):
         return evidence
-    if result.kind in _OWN_ACCESS:
+    kind = FAULT_KINDS[result.kind]
+    if kind.depends_on_client:
         return fall_back_to_bus(
             msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(result))
         )
-    if result.kind in _OWN_WAY and not evidence.answered_by and _is_reachable_by_metadata(evidence):
+    if kind.is_silent and not evidence.answered_by and _is_reachable_by_metadata(evidence):
         return fall_back_to_bus(msgspec.structs.replace(evidence, machine_result=None, own_fault=result))
     return evidence
 

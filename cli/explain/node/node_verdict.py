@@ -17,12 +17,11 @@ from cli.explain.node.node_evidence import NodeEvidence, describe_fault
 from cli.explain.node.route_state import find_missing_route
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from cli.lines import format_age
-from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
-from libs.common.contract.machine import MachineFault
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON
+from libs.common.contract.machine import FAULT_KINDS, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import IPAM, LABELER
 from libs.common.contract.timestamp import parse_time
-from services.labeler.core.blocker import FAULT_REASONS
 from services.labeler.core.plan.node_ownership import IF_NO_OTHER_CONTROLLER
 from services.lifecycle.core.evidence import is_not_ready
 
@@ -35,7 +34,7 @@ _WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labe
 _JOIN_DEADLINE: Final = timedelta(seconds=30)  # the labeler reports a blocked Node within this time
 _NATS: Final = "nats"  # the component label of its pods
 _FULL: Final = 0.98  # used part of the stream's bytes
-_FAULT_OF_REASON: Final = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
+_FAULT_OF_REASON: Final = {kind.block_reason: kind.text for kind in FAULT_KINDS.values()}
 _WRITING: Final = "writing the Node: "
 _SILENT_SERVICES: Final = {"metadata-silent": "metadata", "labeler-silent": "labeler"}
 _OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
@@ -212,7 +211,7 @@ def _check_kubelet_flags(case: NodeCase) -> Iterator[NodeFinding]:
 def _check_machine(case: NodeCase) -> Iterator[NodeFinding]:
     result = case.evidence.machine_result
     if isinstance(result, MachineFault):
-        yield make_finding(case, FAULT_BY_KIND[result.kind], describe_fault(result))
+        yield make_finding(case, FAULT_KINDS[result.kind].text, describe_fault(result))
 
 
 def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:

@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.machine import FaultKind
-
 
 class FaultText(msgspec.Struct, frozen=True):
     """The cause, the fix and the effect of one fault.
@@ -302,18 +300,6 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     ),
 }
 
-FAULT_BY_KIND: Final[Mapping[FaultKind, str]] = {
-    "refused": "talos-silent",
-    "timeout": "talos-silent",
-    "certificate": "talos-certificate",
-    "permission": "talos-permission",
-    "wrong_machine": "another-machine",
-    "not_found": "talos-starting",
-    "invalid": "talos-error",
-    "internal": "talos-error",
-    "no_endpoint": "no-talos-endpoint",
-    "bad_node_ip": "bad-node-ip",
-}
 # By the labeler's condition reason on the Node, for faults that are not faults of the machine.
 FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
     "WaitingForPlatformMetadata": "no-platform-metadata",

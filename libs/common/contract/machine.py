@@ -183,6 +183,33 @@ FaultKind = Literal[
 ]
 
 
+class FaultKindSpec(msgspec.Struct, frozen=True):
+    """The properties of one kind of fault."""
+
+    block_reason: str  # of the labeler's Node condition, which it rewrites only if the reason changes
+    text: str  # key in FAULT_TEXTS
+    is_unreachable: bool = False  # no machine was reached, possibly for a cause common to many machines
+    is_silent: bool = False  # nothing answered: neither an answer nor a fault on the client's side
+    depends_on_client: bool = False  # another certificate, role or endpoint may avoid it
+
+
+FAULT_KINDS: Final[Mapping[FaultKind, FaultKindSpec]] = {
+    "not_found": FaultKindSpec("TalosResourceMissing", "talos-starting"),
+    "refused": FaultKindSpec("TalosUnreachable", "talos-silent", is_unreachable=True, is_silent=True),
+    "timeout": FaultKindSpec("TalosTimeout", "talos-silent", is_unreachable=True, is_silent=True),
+    "certificate": FaultKindSpec(
+        "TalosCertificateRejected", "talos-certificate", is_unreachable=True, depends_on_client=True
+    ),
+    "permission": FaultKindSpec("TalosPermissionDenied", "talos-permission", depends_on_client=True),
+    "wrong_machine": FaultKindSpec("WrongMachineAnswers", "another-machine"),
+    "invalid": FaultKindSpec("TalosAnswerInvalid", "talos-error"),
+    "no_endpoint": FaultKindSpec(
+        "NoTalosEndpoint", "no-talos-endpoint", is_unreachable=True, depends_on_client=True
+    ),
+    "bad_node_ip": FaultKindSpec("ProvidedNodeIPInvalid", "bad-node-ip"),
+    "internal": FaultKindSpec("TalosInternalError", "talos-error"),
+}
+
 CONNECT_STEP: Final = "connect"  # the connection to a Talos endpoint: without it, no machine is queried
 
 

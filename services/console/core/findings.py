@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, fill_fault_text
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, fill_fault_text
+from libs.common.contract.machine import FAULT_KINDS
 from libs.common.contract.services import IPAM, LABELER, LIFECYCLE, METADATA
 from libs.common.contract.timestamp import parse_time
 from services.console.core.node_record import (
@@ -89,7 +90,7 @@ def _list_initialization_faults(record: NodeRecord, now: float) -> Iterator[tupl
             yield "defect", f"{service} could not process its message: {record.dead_letters[service]}"
             return
     if record.fault is not None and (record.is_initialized or record.blocked or age >= JOIN_SECONDS):
-        yield FAULT_BY_KIND[record.fault.kind], f"{record.fault.step}: {record.fault.message}"
+        yield FAULT_KINDS[record.fault.kind].text, f"{record.fault.step}: {record.fault.message}"
     elif not record.is_initialized:
         yield from _list_blockers(record, age)
     elif not record.provider_id and not record.provided_ip:

@@ -8,23 +8,10 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.delivery import RETRY_CAP_SECONDS, PermanentError
-from libs.common.contract.machine import FaultKind, MachineFault
+from libs.common.contract.machine import FAULT_KINDS, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition
 
 _MAX_MESSAGE_LENGTH: Final = 1024  # characters; Kubernetes accepts no longer Event
-# The labeler rewrites the condition only when the reason changes, so a reason must not vary between retries.
-FAULT_REASONS: Final[dict[FaultKind, str]] = {
-    "not_found": "TalosResourceMissing",
-    "refused": "TalosUnreachable",
-    "timeout": "TalosTimeout",
-    "certificate": "TalosCertificateRejected",
-    "permission": "TalosPermissionDenied",
-    "wrong_machine": "WrongMachineAnswers",
-    "invalid": "TalosAnswerInvalid",
-    "no_endpoint": "NoTalosEndpoint",
-    "bad_node_ip": "ProvidedNodeIPInvalid",
-    "internal": "TalosInternalError",
-}
 
 WRITE_FAILED: Final = "NodeWriteFailed"
 PROVIDER_ID_OF_ANOTHER: Final = "ProviderIDOfAnotherNode"
@@ -122,7 +109,8 @@ def block_on_fault(fault: MachineFault) -> Notice:
     """Block on the fault for which the machine gave no facts."""
     endpoint = f" at {fault.endpoint}" if fault.endpoint else ""
     retry = _WAITS_FOR_ANNOTATION if fault.kind == "bad_node_ip" else _RETRIED
-    return make_notice(FAULT_REASONS[fault.kind], f"{fault.step}{endpoint}: {fault.message}; {retry}")
+    reason = FAULT_KINDS[fault.kind].block_reason
+    return make_notice(reason, f"{fault.step}{endpoint}: {fault.message}; {retry}")
 
 
 def describe_failed_write(error: Exception) -> str:

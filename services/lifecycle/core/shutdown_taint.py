@@ -3,7 +3,7 @@
 from typing import Final
 
 from libs.common.contract.events import InstanceShutDown, NodeEnriched, NodeUnreachable
-from libs.common.contract.machine import CONNECT_STEP
+from libs.common.contract.machine import CONNECT_STEP, FAULT_KINDS
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
 from services.lifecycle.core.evidence import MachineReport, is_not_ready, is_ready
@@ -11,8 +11,6 @@ from services.lifecycle.core.node_change import SHUTDOWN_TAINT, ChangeKind, Node
 from services.lifecycle.core.node_index import DeletionCase
 
 SHUTTING_DOWN_STAGE: Final = "shutting down"  # MachineStatus.runtime.talos.dev
-# other faults are answers, or failures on the side of metadata
-SILENT_FAULTS: Final = frozenset({"refused", "timeout"})
 
 
 def has_shutdown_taint(node: Node) -> bool:
@@ -44,7 +42,7 @@ def _explain_own_shutdown(node: Node, report: MachineReport | None) -> str:
     if not isinstance(report, NodeUnreachable) or report.node.uid != node.uid:
         return ""
     last = report.last_known
-    if last is None or last.stage != SHUTTING_DOWN_STAGE or report.fault.kind not in SILENT_FAULTS:
+    if last is None or last.stage != SHUTTING_DOWN_STAGE or not FAULT_KINDS[report.fault.kind].is_silent:
         return ""
     if report.fault.step == CONNECT_STEP:
         return ""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
+from libs.common.contract.machine import FAULT_KINDS, Inventory, MachineFacts, MachineFault
 from libs.talos.inventory_reading import InventoryResponse
 from libs.talos.resources import INVENTORY, Part
 from services.metadata.core.object_state import (
@@ -24,10 +24,6 @@ from services.metadata.core.object_state import (
 )
 
 MAX_BLOCKING_POLLS: Final = 3  # polls for which a Node without facts waits for a failing part
-# Faults that may pass. After others (missing role, invalid response) the part is polled twice an hour.
-_TRANSIENT_KINDS: Final[frozenset[FaultKind]] = frozenset(
-    {"refused", "timeout", "certificate", "no_endpoint", "wrong_machine"}
-)
 
 
 class InventoryPoll(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,5 +105,8 @@ def get_part(inventory: Inventory | None, part: Part) -> object:
 
 
 def is_transient(fault: MachineFault) -> bool:
-    """Return whether the fault of a part may pass."""
-    return fault.kind in _TRANSIENT_KINDS
+    """Return whether the fault of a part may pass: the part's own machine has not answered.
+
+    After other faults (missing role, invalid response) the part is polled twice an hour.
+    """
+    return FAULT_KINDS[fault.kind].is_unreachable or fault.kind == "wrong_machine"

@@ -7,9 +7,8 @@ common, single machines are polled in quick succession. When one answers, all ot
 import math
 from typing import Final
 
-from libs.common.contract.machine import FaultKind, MachineFault
+from libs.common.contract.machine import FAULT_KINDS, MachineFault
 
-_OUTAGE_KINDS: Final[frozenset[FaultKind]] = frozenset({"no_endpoint", "certificate", "refused", "timeout"})
 _MIN_RECOVERY_GAP_SECONDS: Final = 5.0  # between recoveries: some Nodes may fail for individual reasons
 
 
@@ -31,7 +30,7 @@ class OutageDetector:
     ) -> tuple[str, ...]:
         """Record a poll and return the Nodes to poll soon: all unreachable ones, if this one recovered."""
         was_blocked = self._unreachable.pop(name, None) is not None
-        if fault is not None and fault.kind in _OUTAGE_KINDS:
+        if fault is not None and FAULT_KINDS[fault.kind].is_unreachable:
             self._reachable.discard(name)
             self._unreachable[name] = fault
             return (name,) if began < self._recovered_at <= now else ()  # it began before the recovery

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Final, get_args
+from typing import Final
 
 import click
 import msgspec
@@ -11,11 +11,10 @@ import pytest
 from cli.__main__ import main
 from cli.doctor.command import CHECK_NAMES as CHECKS
 from cli.explain.node.instance_fault import RELEASES
-from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
-from libs.common.contract.machine import FaultKind
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_TEXTS
+from libs.common.contract.machine import FAULT_KINDS
 from libs.common.contract.services import SERVICES
 from libs.testbed.helm.chart import parse_manifests
-from services.labeler.core.blocker import FAULT_REASONS
 from services.lifecycle.core.instance_evidence import CLAUSES, needs_gone
 from tests.architecture.sources import ROOT, sources
 from tests.tables import naming
@@ -154,6 +153,7 @@ def test_the_trials_are_of_the_alerts():
 
 
 STUCK_NODES: Final = (ROOT / "docs" / "stuck-nodes.md").read_text()
+BY_MACHINE_REASON: Final = {kind.block_reason: kind.text for kind in FAULT_KINDS.values()}
 GIVEN: Final = {
     "node": "web-5",
     "ip": "10.0.0.5",
@@ -198,21 +198,19 @@ def test_the_page_has_no_other_fault():
 
 def test_each_fault_is_told_by_somebody():
     code = constants("cli.explain.node.node_verdict") | constants("cli.explain.node.instance_fault")
-    told = code | set(FAULT_BY_KIND.values()) | set(FAULT_BY_BLOCK_REASON.values())
+    told = code | set(BY_MACHINE_REASON.values()) | set(FAULT_BY_BLOCK_REASON.values())
     assert set(FAULT_TEXTS) <= told
 
 
 def test_whatever_a_machine_or_the_labeler_calls_a_fault_has_its_words():
-    assert set(FAULT_BY_KIND) == set(get_args(FaultKind))
     named = constants("services.labeler.core.blocker")
     said = {each for each in named if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)}
-    assert said - set(FAULT_REASONS.values()) == set(FAULT_BY_BLOCK_REASON)
-    assert {*FAULT_BY_KIND.values(), *FAULT_BY_BLOCK_REASON.values()} <= set(FAULT_TEXTS)
+    assert said - set(BY_MACHINE_REASON) == set(FAULT_BY_BLOCK_REASON)
+    assert {*BY_MACHINE_REASON.values(), *FAULT_BY_BLOCK_REASON.values()} <= set(FAULT_TEXTS)
 
 
 def test_the_page_leads_from_each_reason_of_the_condition_to_its_fault():
     rows = STUCK_NODES.partition("\n## Reasons of the condition\n")[2].partition("\n## ")[0]
-    of_machines = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
     linked = re.findall(r"^\| `(\w+)` \| \[`([\w-]+)`\]\(#([\w-]+)\) \|$", rows, re.MULTILINE)
-    expected = {**of_machines, **FAULT_BY_BLOCK_REASON}.items()
+    expected = {**BY_MACHINE_REASON, **FAULT_BY_BLOCK_REASON}.items()
     assert sorted(linked) == sorted((reason, fault, fault) for reason, fault in expected)
