@@ -19,17 +19,25 @@ from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
 
 REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
-TWO_WRITES_AND_AN_EVENT = ["nodes/status", "nodes", "events"]
 
 
-async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(flow: FlowActor):
-    kube = InMemoryNodes(make_node())
-    delays = metrics.TAINT_REMOVAL_DELAY._sum.get()
+def count_plans() -> float:
+    name = "talosccm_transformer_duration_seconds_count"
+    return metrics.REGISTRY.get_sample_value(name, {"type": "transformer"}) or 0.0
+
+
+async def test_a_joining_node_costs_two_plans_two_node_writes_and_one_event_and_no_read(flow: FlowActor):
+    """The message that its writes cause costs nothing."""
+    kube, facts = InMemoryNodes(make_node()), make_facts(platform="hcloud", provider_id="hcloud://7")
+    delays, plans = metrics.TAINT_REMOVAL_DELAY._sum.get(), count_plans()
     clock = ManualClock()
     clock.advance(2.5)
     async with run_labeler(flow.url, kube, clock=clock):
-        await flow.enrich(make_node(), make_facts(platform="hcloud", provider_id="hcloud://7"))
+        await flow.enrich(make_node(), facts)
         decided = await flow.wait_for_decision("web-1", "initialized")
+        await flow.enrich(kube.node("web-1"), facts)
+        await flow.wait_until_handled()
+    assert count_plans() == plans + 2
     assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
     node = kube.node("web-1")
     assert node.is_initialized

@@ -11,7 +11,6 @@ from libs.common.contract.events import NodeEnriched
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.common.kube.errors import FenceFailed
 from libs.common.kube.transport import CONNECTIONS
-from libs.common.observability import metrics
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter, Planner
@@ -23,29 +22,11 @@ from tests.node_plans import compile_one_rule, make_planner
 
 FACTS = make_facts(platform="hcloud", provider_id="hcloud://7", region="fsn1", zone="fsn1-dc14")
 OWN_LABEL = "topology.kubernetes.io/region"
-JOINED = [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
-
-
-def count_plans() -> float:
-    name = "talosccm_transformer_duration_seconds_count"
-    return metrics.REGISTRY.get_sample_value(name, {"type": "transformer"}) or 0.0
 
 
 async def join(flow: FlowActor) -> None:
     await flow.enrich(make_node(), FACTS)
     await flow.wait_for_decision("web-1", "initialized")
-
-
-async def test_a_joining_node_is_planned_before_each_of_its_two_writes_and_not_for_their_echo(
-    flow: FlowActor,
-):
-    kube, before = InMemoryNodes(make_node()), count_plans()
-    async with run_labeler(flow.url, kube):
-        await join(flow)
-        await flow.enrich(kube.node("web-1"), FACTS)
-        await flow.wait_until_handled()
-    assert count_plans() == before + 2
-    assert kube.requests == JOINED
 
 
 # ---- a restored etcd
