@@ -8,7 +8,7 @@ starts after a random delay and plans on the newest view, so the later ones find
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,7 +44,7 @@ class _RolloutPass(msgspec.Struct, eq=False, kw_only=True):
 
 @dataclass(eq=False, kw_only=True)
 class ConfigRollout:
-    """Reconciles all Nodes on request; a request during a pass starts the pass again."""
+    """Reconciles Nodes on request, mostly all; a request during a pass starts the pass again."""
 
     flow: Flow
     middleware: ConsumerMiddleware  # that of live messages: its lock serializes two messages about one Node
@@ -58,6 +58,7 @@ class ConfigRollout:
         self._handle_message = self.middleware.wrap(self._handle, is_repeat=True)
         self._requested = asyncio.Event()
         self._requested_reason = ""
+        self._requested_names: set[str] | None = set()  # None: all
         self._queue = NameQueue()
         self._pass = _RolloutPass(nodes=0, started_at=self.clock(), left=set())
 
@@ -66,9 +67,11 @@ class ConfigRollout:
         """Return whether Nodes are left to reconcile."""
         return self._requested.is_set() or bool(self._pass.left)
 
-    def request(self, reason: str) -> None:
-        """Request a pass over all Nodes; `reason` is for the log."""
+    def request(self, reason: str, names: Collection[str] | None = None) -> None:
+        """Request a pass over these Nodes, or over all; `reason` is for the log."""
         self._requested_reason = reason
+        requested = self._requested_names
+        self._requested_names = None if names is None or requested is None else requested | set(names)
         self._requested.set()
 
     async def run(self) -> None:
@@ -87,7 +90,13 @@ class ConfigRollout:
 
     def _start_pass(self) -> None:
         messages = self.flow.cache.list_under(ENRICHED_NODE)
-        due = [each.subject for each in messages if not isinstance(each.event, EnrichedNodeGone)]
+        names, self._requested_names = self._requested_names, set()
+        wanted = None if names is None else self._pass.left | {f"{ENRICHED_NODE}.{name}" for name in names}
+        due = [
+            each.subject
+            for each in messages
+            if not isinstance(each.event, EnrichedNodeGone) and (wanted is None or each.subject in wanted)
+        ]
         # In the same order, two replicas would always write the same Node at the same time.
         self.random.shuffle(due)
         self._pass = _RolloutPass(nodes=len(due), started_at=self.clock(), left=set(due))

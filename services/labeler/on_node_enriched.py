@@ -93,8 +93,8 @@ class OnNodeEnriched:
         self.replica_conflicts.forget(name)
         self.own_writes.forget(name)
 
-    def forget_writes(self) -> bool:
-        """Forget own writes; return whether there were any.
+    def forget_writes(self) -> list[str]:
+        """Forget own writes; return the names of their Nodes.
 
         The next epoch may begin with a restored etcd that has lost them. If the stream has not observed them
         either, no message about their Nodes follows. Their former state is no write of another replica.
@@ -102,7 +102,7 @@ class OnNodeEnriched:
         names = self.own_writes.forget_all()
         for name in names:
             self.replica_conflicts.forget(name)
-        return bool(names)
+        return names
 
     async def reconcile(self, message: Message) -> str:
         """Reconcile the Node of one message and return the outcome.

@@ -180,8 +180,8 @@ class LabelerService:
         # It falls where the end of the stream was lost: the next leader may begin a lower epoch.
         if self._stream_cache.greatest_epoch != self._epoch:
             self._epoch = self._stream_cache.greatest_epoch
-            if self._epoch and self._on_node_enriched.forget_writes():
-                self._rollout.request("the watcher has begun a new epoch")
+            if self._epoch and (names := self._on_node_enriched.forget_writes()):
+                self._rollout.request("the watcher has begun a new epoch", names)
         self._uninitialized_nodes.apply(message.event, self._dependencies.monotonic())
         self._provider_ids.apply(message.event)
         self._instance_metadata.apply(message.event)

@@ -11,13 +11,14 @@ from libs.common.contract.events import NodeEnriched
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.common.kube.errors import FenceFailed
 from libs.common.kube.transport import CONNECTIONS
-from services.labeler.core.own_writes import OwnWrites
+from services.labeler.core.own_writes import ENTRY_TTL_SECONDS, OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter, Planner
 from tests.builders import NOW, make_facts, make_node, make_node_observed
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
-from tests.labeler_actors import InMemoryNodes, run_labeler
+from tests.labeler_actors import InMemoryNodes, run_labeler, wait_until_rolled_out
 from tests.node_plans import compile_one_rule, make_planner
 
 FACTS = make_facts(platform="hcloud", provider_id="hcloud://7", region="fsn1", zone="fsn1-dc14")
@@ -33,15 +34,21 @@ async def join(flow: FlowActor) -> None:
 
 
 async def test_a_write_that_a_restored_etcd_has_lost_is_repeated_when_the_next_epoch_begins(flow: FlowActor):
-    backup = make_node()
-    kube = InMemoryNodes(backup)
-    async with run_labeler(flow.url, kube):
+    backup, other = make_node(), make_node("web-2")
+    kube, clock = InMemoryNodes(backup, other), ManualClock()
+    async with run_labeler(flow.url, kube, clock=clock) as service:
+        await flow.enrich(other, make_facts(node_name="web-2", node_ip="10.0.0.6"))
+        await flow.wait_for_decision("web-2", "initialized")
+        clock.advance(ENTRY_TTL_SECONDS + 1)
+        await flow.publish_leading()
         await join(flow)
         kube.restore(backup)
         # The stream has this state already, so metadata publishes nothing.
         await flow.bus.publish(make_node_observed(backup, stream_id=flow.stream_id, epoch=2))
         await wait_until(lambda: kube.node("web-1").is_initialized, "initialized again")
-    assert kube.list_patches() == ["nodes/status", "nodes"] * 2
+        await wait_until_rolled_out(service)
+        assert service._rollout._pass.nodes == 1, "the stream has long observed the write to web-2"
+    assert kube.list_patches() == ["nodes/status", "nodes"] * 3
 
 
 async def test_a_lower_epoch_begins_after_the_stream_has_lost_its_end(flow: FlowActor):
