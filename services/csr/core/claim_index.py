@@ -49,8 +49,10 @@ class _ClaimSources(NamedTuple):
 
 
 _Report = NodeEnriched | NodeUnreachable
-_ClaimsByKey = dict[str, Claim]  # address or name -> the claim of one node
-_Index = dict[str, dict[str, Claim]]  # address or name -> node -> its claim
+_ClaimsByKey = dict[str, Claim]  # address or name -> the claim of a node
+# Address or name -> its only claim, as nearly always, or the claims by node. Every machine has the loopback
+# addresses, so a change of one claim must not copy those of all other Nodes.
+_Index = dict[str, Claim | dict[str, Claim]]
 
 
 class ClaimIndex:
@@ -98,7 +100,7 @@ class ClaimIndex:
 
     def find_by_address(self, ip: str) -> tuple[Claim, ...]:
         """Return every Node's claim to an address in canonical form, sorted by node."""
-        return _sort_by_node(self._by_address.get(ip, {}).values())
+        return _sort_by_node(_list_claims(self._by_address, ip))
 
     def find_pod_cidr_owner(self, ip: str, name: str) -> str | None:
         """Return a Node other than `name` whose pods may have the address; None if there is none.
@@ -112,8 +114,8 @@ class ClaimIndex:
         return others[0] if others else None
 
     def _precedes_pod_cidrs(self, ip: str, name: str, other: str) -> bool:
-        mine = self._by_address.get(ip, {}).get(name)
-        theirs, node = self._sources.get(other), self.get_node(other)
+        claims = (claim for claim in _list_claims(self._by_address, ip) if claim.node == name)
+        mine, theirs, node = next(claims, None), self._sources.get(other), self.get_node(other)
         if mine is None or mine.rank < ClaimRank.ATTESTED or theirs is None or node is None:
             return False
         return all(mine.first_shown.precedes(theirs.history.get(cidr)) for cidr in node.spec.pod_cidrs)
@@ -121,7 +123,7 @@ class ClaimIndex:
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
         """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
         name = dns.lower()
-        claims = dict(self._by_name.get(name, {}))
+        claims = {claim.node: claim for claim in _list_claims(self._by_name, name)}
         for owner in _iterate_prefixes(name):
             if self.get_node(owner) is not None:
                 claims[owner] = Claim(node=owner, rank=ClaimRank.NODE_NAME_PREFIX)
@@ -140,13 +142,34 @@ class ClaimIndex:
             self._sources[name] = after
 
 
+def _list_claims(index: _Index, key: str) -> Iterable[Claim]:
+    found = index.get(key, {})
+    return (found,) if isinstance(found, Claim) else found.values()
+
+
 def _update_index(index: _Index, node: str, before: _ClaimsByKey, after: _ClaimsByKey) -> None:
     for key in before.keys() - after.keys():
-        del index[key][node]
-        if not index[key]:
-            del index[key]
+        _remove_claim(index, key, node)
     for key, claim in after.items():
-        index.setdefault(key, {})[node] = claim
+        _set_claim(index, key, claim)
+
+
+def _remove_claim(index: _Index, key: str, node: str) -> None:
+    found = index[key]
+    if isinstance(found, dict) and len(found) > 1:
+        del found[node]
+    else:
+        del index[key]
+
+
+def _set_claim(index: _Index, key: str, claim: Claim) -> None:
+    found = index.get(key)
+    if isinstance(found, dict):
+        found[claim.node] = claim
+    elif found is None or found.node == claim.node:
+        index[key] = claim
+    else:
+        index[key] = {found.node: found, claim.node: claim}
 
 
 def _select_sources(node: Node | None, report: _Report | None) -> _ClaimSources | None:
