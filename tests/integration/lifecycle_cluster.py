@@ -45,6 +45,7 @@ class Cluster:
         self.machines = machines
         self.nats: NatsServer
         self.services: ServiceProcesses
+        self.installations: list[ServiceProcesses] = []  # those in which lifecycle deletes Nodes
         self.joined: set[str] = set()
         self._members: dict[str, SimMachineFacts] = {}
 
@@ -119,11 +120,12 @@ class Cluster:
         await wait_until(all_gone, f"{names} deleted", seconds)
 
     async def _begin_lifecycle_anew(self) -> None:
-        for process in [
-            name for name in self.services.children if name.startswith(("lifecycle", "all-in-one"))
-        ]:
-            await self.services.kill(process)
-            self.services.restart(process)
+        for services in self.installations:
+            for process in [
+                name for name in services.children if name.startswith(("lifecycle", "all-in-one"))
+            ]:
+                await services.kill(process)
+                services.restart(process)
 
     async def stay(self, *names: str, seconds: float) -> None:
         """Whenever one looks for that long, these Nodes are there."""
@@ -213,6 +215,7 @@ async def a_cluster(control_plane: ControlPlane, run_dir: Path) -> AsyncIterator
                 own_flags=dict.fromkeys(("lifecycle", "all-in-one"), QUICK),
             )
         )
+        cluster.installations.append(cluster.services)
         await cluster.join(make_machine("life-well", "10.240.0.2"))
         await cluster.until_usable(CONTROL_PLANE, "life-well")
         yield cluster

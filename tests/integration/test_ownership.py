@@ -72,7 +72,9 @@ async def running(
         instance=instance,
         **form,
     ) as services:
+        cluster.installations.append(services)
         yield services
+        cluster.installations.remove(services)
 
 
 def manager_of(user: str) -> str:
