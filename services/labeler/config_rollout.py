@@ -44,7 +44,7 @@ class _RolloutPass(msgspec.Struct, eq=False, kw_only=True):
 
 @dataclass(eq=False, kw_only=True)
 class ConfigRollout:
-    """Reconciles Nodes on request, mostly all; a request during a pass starts the pass again."""
+    """Reconciles all Nodes, or those that a request names; a request during a pass starts the pass again."""
 
     flow: Flow
     middleware: ConsumerMiddleware  # that of live messages: its lock serializes two messages about one Node
