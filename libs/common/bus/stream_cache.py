@@ -52,8 +52,8 @@ class StreamCache:
     def __post_init__(self) -> None:
         self._messages: dict[str, Message] = {}
         self._replayed: set[str] = set()
-        # subject -> sequence and time of a last message that was published for another stream
-        self._foreign: dict[str, tuple[int, datetime]] = {}
+        # by subject, its last message if that was published for another stream or by a former leader
+        self._fenced: dict[str, Message] = {}
         self._stream_id = ""
         self._disconnect_reason = "not connected yet"
         self._replaying = True
@@ -85,12 +85,15 @@ class StreamCache:
 
     def problems(self) -> tuple[str, ...]:
         """Return why the cache is not complete, in words for /readyz."""
-        unfollowed = connection_problems(self._disconnect_reason, replaying=self._replaying)
-        if unfollowed:
+        if unfollowed := self.connection_problems():
             return unfollowed
         if not self._has_snapshot():
             return ("no complete snapshot in this stream yet (is the watcher running?)",)
         return ()
+
+    def connection_problems(self) -> tuple[str, ...]:
+        """Return why messages of the stream are missing, whether or not it has a snapshot."""
+        return connection_problems(self._disconnect_reason, replaying=self._replaying)
 
     def seconds_since_leader_heartbeat(self) -> float | None:
         """Return the age of the last live leader heartbeat, None without one."""
@@ -129,7 +132,10 @@ class StreamCache:
         """
         if not self.is_of_another_stream(message):
             return self._sequence >= message.sequence
-        return self._foreign.get(message.subject) == (message.sequence, message.published_at)
+        fenced = self._fenced.get(message.subject)
+        if fenced is None:
+            return False
+        return fenced.sequence == message.sequence and fenced.published_at == message.published_at
 
     def why_outdated(self, message: Message) -> str:
         """Return why another message is the last one about its object; "" if this one is."""
@@ -142,6 +148,13 @@ class StreamCache:
     def get(self, subject: str) -> Message | None:
         """Return the stored message of a subject, None without one."""
         return self._messages.get(subject)
+
+    def get_fenced(self, subject: str) -> Message | None:
+        """Return the last message of a subject if followers ignore it; None if it is valid or unreadable.
+
+        It was published for another stream, or by a former leader after a message of a newer one.
+        """
+        return self._fenced.get(subject)
 
     def get_event(self, subject: str) -> Event | None:
         """Return the event of the stored message of a subject, None without one."""
@@ -157,12 +170,22 @@ class StreamCache:
         head = prefix + "."
         return [message for subject, message in self._messages.items() if subject.startswith(head)]
 
+    def subjects_under(self, prefix: str) -> set[str]:
+        """Return the subjects under a prefix that have a stored or a fenced message."""
+        head = prefix + "."
+        return {
+            subject for subject in self._messages.keys() | self._fenced.keys() if subject.startswith(head)
+        }
+
+    def __len__(self) -> int:
+        """The number of stored messages."""
+        return len(self._messages)
+
     # ---- bus.Follower
 
     def start_replay(self, position: StreamPosition) -> None:
         if position.stream_id != self._stream_id:
             self._messages.clear()
-            self._foreign.clear()
             self._epoch = 0
             self._leader_heartbeat_at = None
             self._sequence = 0
@@ -173,6 +196,7 @@ class StreamCache:
             self._sequence = position.last_sequence
             self._epoch = 0
         self._replayed = set()
+        self._fenced.clear()  # the replay delivers each of them again that is still the last one
         self._replaying = True
         self._snapshot = None
         self._disconnect_reason = ""
@@ -184,14 +208,17 @@ class StreamCache:
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
             return  # its consumer publishes a dead letter; the cache contains only readable messages
-        self._foreign.pop(message.subject, None)
+        self._fenced.pop(message.subject, None)
         if self.is_of_another_stream(message):
             # Its publisher does not know yet that the stream was replaced.
-            self._foreign[message.subject] = (message.sequence, message.published_at)
+            self._fenced[message.subject] = message
             return
         if is_from_former_leader(message.event, self._epoch):
             if self._replaying and not was_replayed and self._is_deletion_of_cached(message):
                 self._replayed.discard(message.subject)
+            kept = self._messages.get(message.subject)
+            if kept is None or kept.sequence != message.sequence:  # otherwise a replay of a valid message
+                self._fenced[message.subject] = message
             return  # the leader publishes the object again
         self._epoch = max(self._epoch, epoch_of(message.event))
         if isinstance(message.event, Leading) and not self._replaying:
@@ -220,8 +247,6 @@ class StreamCache:
     def finish_replay(self) -> None:
         for subject in self._messages.keys() - self._replayed:
             self._drop(subject)  # expired while this follower was disconnected
-        for subject in self._foreign.keys() - self._replayed:
-            del self._foreign[subject]
         self._replayed = set()  # a cleared set would keep its table of all subjects
         self._replaying = False
         self._followed_since = self.clock()
@@ -230,15 +255,17 @@ class StreamCache:
     def mark_disconnected(self, reason: str) -> None:
         self._disconnect_reason = reason or "connection lost"
 
-    def _is_deletion_of_cached(self, void: Message) -> bool:
-        """Return whether a void deletion has replaced the stored message of its subject in the stream.
+    def _is_deletion_of_cached(self, fenced: Message) -> bool:
+        """Return whether a fenced deletion has replaced the stored message of its subject in the stream.
 
         A stored message would show an object that a follower which starts now does not have.
         """
-        kept = self._messages.get(void.subject)
-        if kept is None or not isinstance(void.event, ObjectGone) or kept.sequence >= void.sequence:
+        kept = self._messages.get(fenced.subject)
+        if kept is None or not isinstance(fenced.event, ObjectGone) or kept.sequence >= fenced.sequence:
             return False
-        return not isinstance(kept.event, UnreadablePayload) and epoch_of(kept.event) <= epoch_of(void.event)
+        return not isinstance(kept.event, UnreadablePayload) and epoch_of(kept.event) <= epoch_of(
+            fenced.event
+        )
 
     def _drop_expired_deletions(self, now: datetime) -> None:
         """Drop expired deletions: otherwise names that never return would accumulate."""

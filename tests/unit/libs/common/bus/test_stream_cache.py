@@ -303,7 +303,7 @@ def test_foreign_messages_are_forgotten_with_their_stream_when_replaced_and_when
     assert not cache.has_received(foreign)
     cache.apply(foreign)
     cache.apply(make_message(make_node_observed(make_node(), stream_id="third"), sequence=8))
-    assert cache._foreign == {}
+    assert cache._fenced == {}
     cache.apply(foreign)
     replay(cache, position=make_position(stream_id="third"))
-    assert cache._foreign == {}
+    assert cache._fenced == {}
