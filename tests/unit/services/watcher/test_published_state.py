@@ -96,6 +96,7 @@ def test_a_late_acknowledgement_during_a_replay_hides_no_later_message():
     flow.record_published(builders.make_node_observed(node), 4)
     flow.finish_replay()
     assert flow.names(NODE) == set()
+    assert not flow._undelivered
 
 
 def test_another_stream_voids_all_that_was_held_and_says_so():
