@@ -1,25 +1,17 @@
-"""Starts a process of the services: a new Python or a fork, patched if a harness asks for it.
-
-`python -m libs.testbed.service_start MODULE ARGUMENT...` is such a process. A harness changes the behaviour
-of a service in it by the functions that PATCHES names: the services themselves contain no switch.
-"""
+"""Starts a process of the services: a new Python or a fork, patched if a harness asks for it."""
 
 import contextlib
-import os
-import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from libs.common.contract.services import CLOUD, SERVICE_TABLE
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
+from libs.testbed.patched_process import PATCHES, PROCESS_NAME
 
 ROOT: Final = Path(__file__).parents[2]
-PATCHES: Final = "TALOS_CCM_TESTBED_PATCHES"  # functions without arguments: "module:name,module:name"
-PROCESS_NAME: Final = "TALOS_CCM_TESTBED_PROCESS"  # the environment of each process has its name
 _PRELOADED: Final = (
     "libs.common.service.run_process",
     *(f"services.{spec.service}.service" for spec in SERVICE_TABLE),
@@ -55,7 +47,7 @@ def start_service(
     """Start the process `name`, such as "ipam-2", of a service or "all-in-one"; it logs to `<name>.log`."""
     module = get_module(service)
     if PATCHES in env:
-        module, arguments = __name__, [module, *arguments]
+        module, arguments = "libs.testbed.patched_process", [module, *arguments]
     return start_program(name, module, arguments, run_dir, {**env, PROCESS_NAME: name})
 
 
@@ -77,16 +69,3 @@ def start_interpreter(
     """Start `python -m module arguments` of this tree in a new interpreter; it logs to `<name>.log`."""
     argv = [sys.executable, "-m", module, *arguments]
     return ChildProcess.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
-
-
-def main() -> None:
-    """Call the functions that the environment names, in their order, and run the module."""
-    for name in os.environ[PATCHES].split(","):
-        module, _, function = name.partition(":")
-        getattr(import_module(module), function)()
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    main()

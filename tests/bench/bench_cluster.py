@@ -15,8 +15,8 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.patched_process import PATCHES
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS, ServiceProcesses
-from libs.testbed.service_start import PATCHES
 from tests.bench.instrumentation import COUNT_DIRECTORY, PROFILE_DIRECTORY
 from tests.bench.metrics import MessageCounts, read_message_counts
 from tests.bench.options import Mode

@@ -1,5 +1,6 @@
 """Patches a service of a bench so that the bench can measure it from outside.
 
+It imports none of our modules, because their memory would count as that of the service.
 On SIGUSR1 it writes the number of asyncio tasks to a file. With a directory for profiles, the process also
 profiles itself from SIGUSR2 on and writes the profile at exit.
 """
@@ -13,11 +14,13 @@ import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from libs.common.bus.protocol import Bus
-from libs.common.service.service import Service
-from libs.testbed.service_start import PROCESS_NAME
+from libs.testbed.patched_process import PROCESS_NAME
+
+if TYPE_CHECKING:
+    from libs.common.bus.protocol import Bus
+    from libs.common.service.service import Service
 
 COUNT_DIRECTORY: Final = "TALOS_CCM_BENCH_COUNTS"
 PULSE_SWITCH: Final = "TALOS_CCM_BENCH_PULSES"
@@ -36,11 +39,11 @@ def switch_pulses() -> None:
     application: Any = import_module("libs.common.service.application")
     switch, publish = Path(os.environ[PULSE_SWITCH]), application.publish_pulses
 
-    class Switched(list[Service]):
-        def __iter__(self) -> Iterator[Service]:
+    class Switched(list["Service"]):
+        def __iter__(self) -> "Iterator[Service]":
             return super().__iter__() if switch.exists() else iter(())
 
-    async def publish_switched(bus: Bus, services: Sequence[Service], *others: object) -> None:
+    async def publish_switched(bus: "Bus", services: "Sequence[Service]", *others: object) -> None:
         await publish(bus, Switched(services), *others)
 
     application.publish_pulses = publish_switched

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.testbed.child_process import make_directory
-from libs.testbed.service_start import PATCHES, PROCESS_NAME
+from libs.testbed.patched_process import PATCHES, PROCESS_NAME
 
 CLOCK_DIRECTORY: Final = "TALOS_CCM_CHAOS_CLOCKS"
 # The one module that reads the wall clock with `datetime.now`.

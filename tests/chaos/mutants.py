@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from libs.testbed.service_start import PATCHES
+from libs.testbed.patched_process import PATCHES
 from tests.chaos.cluster import Mode
 from tests.chaos.invariants import END_STATE, INVARIANTS, NO_CREDENTIAL
 from tests.chaos.schedule import Occurrence, Schedule
