@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.patched_process import PATCHES
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS, ServiceProcesses
 from tests.bench.instrumentation import COUNT_DIRECTORY, PROFILE_DIRECTORY
-from tests.bench.metrics import MessageCounts, read_message_counts
+from tests.bench.metrics import count_messages
 from tests.bench.options import Mode
 
 OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of the program of --against
@@ -79,9 +80,9 @@ class BenchServices(NamedTuple):
         pages = await asyncio.gather(*(self.services.fetch_page(name, "/metrics") for name in names))
         return dict(zip(names, pages, strict=True))
 
-    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts:
+    def count_messages(self, pages: Mapping[str, str]) -> Counter[str]:
         """What our processes have done so far; `pages` are their metrics."""
-        return read_message_counts(pages.values(), (child.log for child in self.services.children.values()))
+        return count_messages(pages.values(), (child.log for child in self.services.children.values()))
 
 
 @contextlib.asynccontextmanager

@@ -35,25 +35,24 @@ class CostReading(msgspec.Struct, frozen=True, kw_only=True):
     usage: Mapping[str, ProcessUsage]
     loop_lag: Mapping[str, metrics.Histogram]
     controller: frozenset[str]  # the processes of the controller and its NATS server
-    messages: metrics.MessageCounts | None  # None without our services
+    messages: Counter[str]  # see `count_messages`; empty without our services
 
 
 class Costs(msgspec.Struct, kw_only=True):
     """The cost of a block, complete when it has ended."""
 
-    before: CostReading
     settled: bool  # whether the controller was idle before the block, and after it
     requests: Counter[str] = field(
         default_factory=Counter
     )  # of the controller to Kubernetes: see `count_requests`
     calls: Counter[str] = field(default_factory=Counter)  # to Talos: "Get PlatformMetadatas"
+    messages: Counter[str] = field(default_factory=Counter)
     figures: Figures = {}  # of the processes
-    messages: metrics.MessageCounts | None = None  # at the end
 
     @property
-    def writes(self) -> Counter[str]:
-        """The writes of the controller to Kubernetes, without Leases."""
-        return Counter({what: n for what, n in self.requests.items() if is_write_request(what)})
+    def problems(self) -> list[str]:
+        """What makes the cost one of something else, too."""
+        return [] if self.settled else ["the controller was not idle before what was measured, or after it"]
 
     def compute_figures(self, count: int, per: str = "node") -> Figures:
         """Requests and calls per node (or whatever is counted), and the cost of the processes."""
@@ -72,17 +71,17 @@ async def measure_costs(
     stage: BenchCluster, controlled: Controller, *, seconds: float = 20
 ) -> AsyncIterator[Costs]:
     """Measure the cost of the block until the controller is quiet, which it also is before it."""
-    settled = await wait_until_quiet(stage, seconds=seconds)
+    costs = Costs(settled=await wait_until_quiet(stage, seconds=seconds))
     await stage.machines.reset_calls()
-    costs = Costs(before=await read_costs(stage, controlled), settled=settled)
+    before = await read_costs(stage, controlled)
     yield costs
-    costs.settled = await wait_until_quiet(stage) and settled
+    costs.settled = await wait_until_quiet(stage) and costs.settled
     after = await read_costs(stage, controlled)
-    costs.requests = count_requests(stage, costs.before.audit)
+    costs.requests = count_requests(stage, before.audit)
     for call, count in (await stage.machines.count_calls()).items():
         costs.calls[f"{call.method} {call.type.partition('.')[0]}".strip()] += count
-    costs.figures = compute_process_figures(costs.before, after)
-    costs.messages = after.messages
+    costs.messages = after.messages - before.messages
+    costs.figures = compute_process_figures(before, after)
 
 
 async def read_costs(stage: BenchCluster, controlled: Controller | None) -> CostReading:
@@ -94,7 +93,7 @@ async def read_costs(stage: BenchCluster, controlled: Controller | None) -> Cost
         usage=read_usage(stage, controlled),
         loop_lag={name: metrics.parse_histogram(page) for name, page in pages.items()},
         controller=frozenset(controlled.list_processes() if controlled else ()),
-        messages=ours.read_message_counts(pages) if ours else None,
+        messages=ours.count_messages(pages) if ours else Counter(),
     )
 
 
@@ -106,39 +105,31 @@ def read_usage(stage: BenchCluster, controlled: Controller | None) -> dict[str, 
 
 
 def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
-    """CPU and peak memory of every process and the event loop lag of ours; a name begins with its group."""
+    """CPU and peak memory of every process and the event loop lag of ours; a name begins with its group.
+
+    The controller is all its processes and its NATS server together. Everything is that and the control
+    plane, without the parts that exist only in a bench.
+    """
     figures: Figures = {}
-    for name, seconds in _compute_spent(before.usage, after.usage).items():
+    spent = {name: usage.cpu_seconds - before.usage[name].cpu_seconds for name, usage in after.usage.items()}
+    for name, seconds in spent.items():
         kind = "ours" if name in after.loop_lag else "other" if name == OTHER_CONTROLLER else "context"
         figures[f"{kind}: {name} CPU s"] = seconds
         figures[f"{kind}: {name} peak RSS MB"] = after.usage[name].peak_rss_bytes / 1e6
     if after.loop_lag:
-        figures["ours: all CPU s"] = sum(figures[f"ours: {name} CPU s"] for name in after.loop_lag)
-    figures |= compute_controller_figures(before, after)
+        figures["ours: all CPU s"] = sum(spent[name] for name in after.loop_lag)
+    if after.controller:
+        peaks = sum(after.usage[name].peak_rss_bytes for name in after.controller)
+        figures |= {
+            "controller: CPU s": sum(spent[name] for name in after.controller),
+            "controller: CPU of everything s": sum(s for name, s in spent.items() if name not in _APART),
+            "controller: peak RSS MB": peaks / 1e6,
+        }
     for name, histogram in after.loop_lag.items():
         figures |= metrics.compute_lag_figures(
             name, metrics.subtract_histogram(before.loop_lag[name], histogram)
         )
     return figures
-
-
-def _compute_spent(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> Figures:
-    return {name: usage.cpu_seconds - before[name].cpu_seconds for name, usage in after.items()}
-
-
-def compute_controller_figures(before: CostReading, after: CostReading) -> Figures:
-    """Figures that compare controllers: all its processes and its NATS server together; none without one.
-
-    Everything is that and the control plane, without the parts that exist only in a bench.
-    """
-    if not after.controller:
-        return {}
-    spent = _compute_spent(before.usage, after.usage)
-    return {
-        "controller: CPU s": sum(spent[name] for name in after.controller),
-        "controller: CPU of everything s": sum(s for name, s in spent.items() if name not in _APART),
-        "controller: peak RSS MB": sum(after.usage[name].peak_rss_bytes for name in after.controller) / 1e6,
-    }
 
 
 def count_requests(stage: BenchCluster, since: int) -> Counter[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from ipaddress import ip_network
-from itertools import groupby
 from typing import Final
 
 from libs.testbed.kubelets_in_go import GoNodeJoin
@@ -16,7 +15,6 @@ from tests.bench.figures import (
     compute_times,
     compute_untainted_figures,
     find_begin,
-    list_broken,
 )
 from tests.bench.measurement import (
     Measurement,
@@ -28,13 +26,11 @@ from tests.bench.measurement import (
 )
 from tests.bench.metrics import compute_message_figures
 from tests.bench.other_controller import OtherController, OtherControllerFailed
+from tests.pod_cidrs import OwnedBlock, list_overlapping
 
 _ALONE: Final = "joins only: "
 _FIRST_SECONDS: Final = 60  # a controller that cannot serve one node is not measured
-_OUTCOMES: Final = {
-    "never untainted": "nodes did not lose their taint in time",
-    "never issued": "certificates were not issued in time",
-}
+_WRITES: Final = ("Kubernetes: create configmaps per node", "Kubernetes: update configmaps per node")
 
 
 async def measure_burst(m: Measurement) -> BenchRun:
@@ -46,7 +42,7 @@ async def measure_burst(m: Measurement) -> BenchRun:
     compared = {"untainted / joins only": compute_ratio(figures["all untainted s"], unit)}
     if m.options.certificates:
         compared["issued / joins only"] = compute_ratio(figures["all issued s"], unit)
-    return m.make_run("burst", compared | alone | figures, problems)
+    return m.make_run("burst", compared | alone | figures, problems, count=m.options.nodes)
 
 
 async def measure_single(m: Measurement) -> BenchRun:
@@ -72,7 +68,7 @@ async def _measure_with_controller(
 ) -> tuple[Figures, list[str]]:
     """Joins with the controller of the mode, with or without pod CIDRs.
 
-    Returns the figures and the promises that failed.
+    Returns the figures and the problems of the measurement.
     """
     stage, asking = m.stage, m.options.certificates
     first, *machines = make_fleet(m.name, nodes + 1)
@@ -101,20 +97,16 @@ async def _measure_with_controller(
     if filed := [node.request for node in joins.nodes if node.request]:
         figures |= compute_issued_figures(filed, find_begin(joins.nodes))
     figures |= compute_join_figures(joins.nodes) | cost.compute_figures(nodes)
-    if cost.before.messages is not None and cost.messages is not None:
-        figures |= compute_message_figures(cost.before.messages, cost.messages, cost.calls, nodes)
+    if cost.messages:
+        figures |= compute_message_figures(cost.messages, cost.calls, nodes)
     figures["controller: CPU per node ms"] = 1000 * figures["controller: CPU s"] / nodes
     figures["context: watch restarts of the observer"] = float(joins.restarts)
     figures["start to ready s"] = controlled.start_seconds
-    problems = (
-        [] if cost.settled else ["the controller was not idle before the joins, or 20 s after the last"]
-    )
-    problems += list_broken(figures, _OUTCOMES)
     if pod_cidrs:
-        figures |= compute_pod_cidr_figures(joins.nodes, carried, figures)
-        problems += find_pod_cidr_problems(figures, nodes=nodes)
+        figures |= compute_served_figures(joins.nodes) | compute_carried_figures(carried)
+        figures["pod CIDRs: ConfigMap writes per node"] = sum(figures.get(name, 0.0) for name in _WRITES)
         await delete_claims(stage)
-    return figures, problems
+    return figures, cost.problems
 
 
 def find_first_join_problem(node: GoNodeJoin) -> str:
@@ -124,28 +116,6 @@ def find_first_join_problem(node: GoNodeJoin) -> str:
     if node.request and not node.request.issued:
         return "the first certificate was not issued (controller node-csr-approval)"
     return ""
-
-
-CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
-_WRITES: Final = ("Kubernetes: create configmaps per node", "Kubernetes: update configmaps per node")
-_PROMISES: Final = {
-    "never with pod CIDRs": "nodes did not get pod CIDRs in time",
-    "pod CIDRs: given twice": "pod CIDRs overlap another one",
-    "pod CIDRs: nodes without both families": "nodes do not have one pod CIDR of each family",
-}
-_MOST_CLAIMS: Final = 0.1  # promised, writes per node
-_ENOUGH: Final = 1000  # with fewer nodes the figure depends on seconds, not on nodes
-
-
-def compute_pod_cidr_figures(
-    nodes: Sequence[GoNodeJoin], carried: Sequence[tuple[str, ...]], requests: Figures
-) -> Figures:
-    """Figures of nodes that joined and their blocks; `requests` has the requests per node."""
-    return {
-        CLAIMS: sum(requests.get(name, 0.0) for name in _WRITES),
-        **compute_served_figures(nodes),
-        **compute_carried_figures(carried),
-    }
 
 
 def compute_served_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
@@ -160,29 +130,9 @@ def compute_served_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
 
 def compute_carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
     """Blocks of Nodes that overlap another one, and Nodes without one block of each family."""
-    blocks = [ip_network(block) for each in carried for block in each]
-    spans = sorted((block.version, int(block[0]), int(block[-1])) for block in blocks)
+    blocks = [OwnedBlock(number, cidr) for number, cidrs in enumerate(carried) for cidr in cidrs]
     families = [sorted(ip_network(block).version for block in each) for each in carried]
     return {
-        "pod CIDRs: given twice": float(_count_overlapping(spans)),
+        "pod CIDRs: given twice": float(len(list_overlapping(blocks))),
         "pod CIDRs: nodes without both families": float(sum(family != [4, 6] for family in families)),
     }
-
-
-def _count_overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
-    """How many of the sorted spans start before an earlier one of their family ends."""
-    found = 0
-    for _, family in groupby(spans, key=lambda span: span[0]):
-        reached = -1
-        for _, first, last in family:
-            found += first <= reached
-            reached = max(reached, last)
-    return found
-
-
-def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
-    """The promises that did not hold."""
-    found = list_broken(figures, _PROMISES)
-    if nodes >= _ENOUGH and figures[CLAIMS] > _MOST_CLAIMS:
-        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
-    return found

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from libs.testbed.machine_fleet import Address, SimMachineFacts
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from services.ipam.core.pages import NAME_PREFIX
 from tests.bench.bench_cluster import POD_NETWORKS, BenchCluster, BenchServices, StepCallback, start_services
-from tests.bench.figures import BenchRun, Figures
+from tests.bench.figures import BenchRun, Figures, list_broken
 from tests.bench.options import AGAINST_MODES, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherController, start_other_controller
 
@@ -109,14 +109,19 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
             seconds=min(at_most, wanted.patience),
         )
 
-    def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:
-        """The result of this run, without figures that it has no value of."""
+    def make_run(
+        self, scenario: Scenario, figures: Figures, problems: Sequence[str] = (), *, count: int = 1
+    ) -> BenchRun:
+        """The result of this run with `count` nodes or requests, without figures that it has no value of.
+
+        Its problems are these, and the broken promises.
+        """
         return BenchRun(
             scenario=scenario,
             mode=self.mode,
             number=self.number,
             figures={name: value for name, value in figures.items() if not math.isnan(value)},
-            problems=tuple(problems),
+            problems=(*problems, *list_broken(figures, count)),
         )
 
 

@@ -2,11 +2,10 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from tests.bench.figures import Figures
 
@@ -21,6 +20,7 @@ _PLANS: Final = re.compile(
     r'^talosccm_transformer_duration_seconds_count\{type="transformer"\} (\S+)$', re.MULTILINE
 )
 _WATCH: Final = "Watch"
+_MESSAGES, _PLANS_MADE, _LOG_LINES = "... ", "plans of the labeler", "log lines"
 
 
 def parse_histogram(page: str) -> Histogram:
@@ -49,49 +49,31 @@ def compute_lag_figures(process: str, added: Histogram) -> Figures:
     }
 
 
-class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of all our processes since their start."""
+def count_messages(pages: Iterable[str], logs: Iterable[Path]) -> Counter[str]:
+    """What our processes have done since their start, by their metrics pages and logs.
 
-    published: Mapping[str, float]  # by subject without the object name, such as "flow.observed.node"
-    plans: float  # of the labeler
-    log_lines: int
-
-
-def read_message_counts(pages: Iterable[str], logs: Iterable[Path]) -> MessageCounts:
-    """Read the counts from metrics pages and logs."""
-    every_page = list(pages)
-    return MessageCounts(
-        published=parse_published(every_page),
-        plans=sum(float(count) for page in every_page for count in _PLANS.findall(page)),
-        log_lines=sum(log.read_bytes().count(b"\n") for log in logs),
-    )
-
-
-def parse_published(pages: Iterable[str]) -> dict[str, float]:
-    """Messages about objects on these metrics pages, by subject without the object name.
-
-    The others, such as the leader's heartbeat, depend on time and not on nodes.
+    Messages count if they are about objects, by subject without the object name, such as
+    "... flow.observed.node". The others, such as the leader's heartbeat, depend on time and not on nodes.
     """
-    counts: dict[str, float] = {}
+    counts = Counter({_LOG_LINES: sum(log.read_bytes().count(b"\n") for log in logs)})
     for page in pages:
+        counts[_PLANS_MADE] += sum(int(float(count)) for count in _PLANS.findall(page))
         for subject, count in _PUBLISHED.findall(page):
             if subject.count(".") >= 2:
-                counts[subject] = counts.get(subject, 0.0) + float(count)
+                counts[f"{_MESSAGES}{subject}"] += int(float(count))
     return counts
 
 
-def compute_message_figures(
-    before: MessageCounts, after: MessageCounts, talos: Mapping[str, int], nodes: int
-) -> Figures:
-    """The counts per node; `talos` are the calls at the machines, such as "Get PlatformMetadatas"."""
-    added = {what: count - before.published.get(what, 0.0) for what, count in after.published.items()}
+def compute_message_figures(added: Counter[str], talos: Mapping[str, int], nodes: int) -> Figures:
+    """What `count_messages` has counted, per node; `talos` are the calls, such as "Get PlatformMetadatas"."""
+    messages = {what: count for what, count in sorted(added.items()) if what.startswith(_MESSAGES)}
     streams = sum(count for call, count in talos.items() if call.split()[0] == _WATCH)
     counts = {
-        "messages published": sum(added.values()),
-        **{f"... {subject}": added[subject] for subject in sorted(added) if added[subject]},
-        "plans of the labeler": after.plans - before.plans,
+        "messages published": sum(messages.values()),
+        **messages,
+        _PLANS_MADE: added[_PLANS_MADE],
         "Talos calls": sum(talos.values()) - streams,
         "Talos streams": streams,
-        "log lines": after.log_lines - before.log_lines,
+        _LOG_LINES: added[_LOG_LINES],
     }
     return {f"{_GROUP}{what}": count / nodes for what, count in counts.items()}

@@ -18,11 +18,10 @@ from libs.testbed.machine_fleet import SimMachineFacts
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, measure_process_usage
 from tests.bench import metrics
 from tests.bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
-from tests.bench.figures import BenchRun
+from tests.bench.figures import BenchRun, Figures
 from tests.bench.measurement import Measurement, make_fleet, move_external_address, run_machines
 from tests.bench.soak_figures import (
     HourSample,
-    ProcessSample,
     compute_soak_figures,
     find_soak_problems,
 )
@@ -167,20 +166,19 @@ async def _sample(stage: BenchCluster, controlled: BenchServices) -> HourSample:
     await controlled.services.wait_until_ready()
     pages = await controlled.fetch_metrics()
     answer = await stage.admin.request("GET", _CLAIMS)
-    kept = {"ConfigMaps in kube-system": len(answer.body["items"])}
+    figures = {"context: ConfigMaps in kube-system": float(len(answer.body["items"]))}
     if controlled.nats is not None:
-        kept |= await controlled.nats.count_kept()
+        figures |= {f"context: {what}": n for what, n in (await controlled.nats.count_kept()).items()}
+    for name, child in controlled.services.children.items():
+        counts = await _sample_process(child, controlled.counts)
+        figures |= {f"ours: {name} {what}": count for what, count in counts.items()}
     return HourSample(
-        processes={
-            name: await _sample_process(child, controlled.counts)
-            for name, child in controlled.services.children.items()
-        },
-        kept=kept,
-        loop_lag={name: metrics.parse_histogram(page) for name, page in pages.items()},
+        figures=figures, loop_lag={name: metrics.parse_histogram(page) for name, page in pages.items()}
     )
 
 
-async def _sample_process(child: ChildProcess, counts: Path) -> ProcessSample:
+async def _sample_process(child: ChildProcess, counts: Path) -> Figures:
+    """Memory, open file descriptors with sockets, asyncio tasks and threads of one process."""
     file = counts / f"{child.pid}.tasks"
     file.unlink(missing_ok=True)
     child.process.send_signal(signal.SIGUSR1)  # `instrumentation` answers with that file
@@ -191,17 +189,13 @@ async def _sample_process(child: ChildProcess, counts: Path) -> ProcessSample:
     await wait_until(is_answered, child, what="counted", seconds=10)
     proc = Path(f"/proc/{child.pid}")
     pages = int((proc / "statm").read_text().split()[1])
-    return ProcessSample(
-        rss_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
-        files=len(list((proc / "fd").iterdir())),
-        tasks=int(file.read_text()),
-        threads=measure_process_usage(child.pid).threads,
-    )
+    return {
+        "RSS MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        "files": len(list((proc / "fd").iterdir())),
+        "tasks": int(file.read_text()),
+        "threads": measure_process_usage(child.pid).threads,
+    }
 
 
 def _format_sample(sample: HourSample) -> str:
-    parts = [
-        f"{name} {of.rss_bytes / 1e6:.0f} MB, {of.files} files, {of.tasks} tasks"
-        for name, of in sample.processes.items()
-    ]
-    return "; ".join((*parts, *(f"{count} {what}" for what, count in sample.kept.items())))
+    return "; ".join(f"{name.partition(': ')[2]} {value:.0f}" for name, value in sample.figures.items())

@@ -21,24 +21,14 @@ _MOST_COUNT_GROWTH: Final = 0.05
 _MOST_COUNT_NOISE: Final = 2.0
 _MOST_LAG_SECONDS: Final = 0.1  # promised, of the event loop at p99
 # The stream keeps messages about deleted objects for an hour, which is long in simulated hours.
-_GROWS: Final = "NATS subjects"
-_COUNTS: Final = ("files", "tasks", "threads")
-
-
-class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One process at the end of a simulated hour, when it is idle."""
-
-    rss_bytes: int
-    files: int  # open file descriptors, sockets included
-    tasks: int  # of asyncio
-    threads: int
+_GROWS: Final = "context: NATS subjects"
+_MEMORY: Final = " MB"  # the end of a figure
 
 
 class HourSample(msgspec.Struct, frozen=True, kw_only=True):
-    """All processes of ours, and what the cluster and the NATS server keep for them."""
+    """All processes of ours at the end of a simulated hour, when they are idle."""
 
-    processes: Mapping[str, ProcessSample]
-    kept: Mapping[str, int]  # such as "NATS consumers"
+    figures: Figures  # such as "ours: ipam RSS MB", "ours: ipam tasks", "context: NATS consumers"
     loop_lag: Mapping[str, metrics.Histogram] = {}  # of each process since its start
 
 
@@ -49,24 +39,19 @@ def compute_slope(values: Sequence[float]) -> float:
 
 
 def compute_soak_figures(samples: Sequence[HourSample]) -> Figures:
-    """The last value of each count and its growth over a simulated day, without the first hours."""
+    """The last value of each figure and its growth over a simulated day, without the first hours."""
     later = samples[WARM_UP_HOURS:]
     figures: Figures = {"simulated hours": float(len(samples))}
-    for name, last in samples[-1].processes.items():
-        rss = [sample.processes[name].rss_bytes / 1e6 for sample in later]
-        figures |= _describe(f"ours: {name} RSS MB", last.rss_bytes / 1e6, rss)
-        for what in _COUNTS:
-            counts = [getattr(sample.processes[name], what) for sample in later]
-            figures |= _describe(f"ours: {name} {what}", getattr(last, what), counts)
-    for what, count in samples[-1].kept.items():
-        figures |= _describe(f"context: {what}", count, [sample.kept[what] for sample in later])
+    for name, last in samples[-1].figures.items():
+        figures[name] = last
+        figures[f"{name}, growth per day"] = _compute_growth([sample.figures[name] for sample in later])
     for name, added in _subtract_lags(later).items():
         figures |= metrics.compute_lag_figures(name, added)
     return figures
 
 
-def _describe(name: str, last: float, values: Sequence[float]) -> Figures:
-    return {name: last, f"{name}, growth per day": compute_slope(values) * _HOURS_PER_DAY}
+def _compute_growth(values: Sequence[float]) -> float:
+    return compute_slope(values) * _HOURS_PER_DAY
 
 
 def _subtract_lags(later: Sequence[HourSample]) -> Mapping[str, metrics.Histogram]:
@@ -86,25 +71,17 @@ def find_soak_problems(samples: Sequence[HourSample]) -> list[str]:
     if len(later) < 2:
         return [f"a soak needs more than {WARM_UP_HOURS + 1} hours to show growth"]
     found = []
-    for name in samples[-1].processes:
-        rss = [float(sample.processes[name].rss_bytes) for sample in later]
-        growth = compute_slope(rss) * _HOURS_PER_DAY
-        if growth > _MOST_MEMORY_GROWTH * statistics.median(rss):
-            found.append(f"the memory of {name} grows by {growth / 1e6:.1f} MB per simulated day")
-        for what in _COUNTS:
-            counts = [getattr(sample.processes[name], what) for sample in later]
-            found += _find_growth(f"{what} of {name}", counts)
+    for name, last in samples[-1].figures.items():
+        values = [sample.figures[name] for sample in later]
+        growth, usual = _compute_growth(values), statistics.median(values)
+        is_memory = name.endswith(_MEMORY)
+        most = (
+            _MOST_MEMORY_GROWTH * usual if is_memory else max(_MOST_COUNT_NOISE, _MOST_COUNT_GROWTH * usual)
+        )
+        if growth > most and name != _GROWS:
+            found.append(f"{name} grows by {growth:.1f} per simulated day, to {last:.0f}")
     for name, added in _subtract_lags(later).items():
         lag = metrics.compute_percentile_bound(added, 99)
         if lag > _MOST_LAG_SECONDS:
             found.append(f"the event loop of {name} lags by up to {1000 * lag:.0f} ms (p99)")
-    for what in samples[-1].kept.keys() - {_GROWS}:
-        found += _find_growth(what, [sample.kept[what] for sample in later])
     return found
-
-
-def _find_growth(what: str, counts: Sequence[int]) -> list[str]:
-    growth = compute_slope(counts) * _HOURS_PER_DAY
-    if growth <= max(_MOST_COUNT_NOISE, _MOST_COUNT_GROWTH * statistics.median(counts)):
-        return []
-    return [f"{what} grow by {growth:.0f} per simulated day, to {counts[-1]}"]

@@ -3,8 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from ipaddress import ip_network
-from itertools import combinations
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +11,7 @@ from libs.common.contract.services import LIFECYCLE_LEASE_NAME
 from libs.testbed.control_plane.audit_log import AuditEntry
 from tests.chaos.expectation import Expectation, Undisturbed
 from tests.chaos.history import History, NodeState, is_ours
+from tests.pod_cidrs import OwnedBlock, list_overlapping
 
 NO_HOLDER: Final = "no process"
 MOST_REQUESTS: Final = 3.0  # per node, as a multiple of the undisturbed run
@@ -75,15 +74,15 @@ def _find_shared_pod_cidrs(e: Evidence) -> Iterator[Finding]:
 
     A restored etcd has lost the claims that followed the backup, so their blocks are free again.
     """
-    blocks: dict[int, set[tuple[str, str, Any]]] = defaultdict(set)
+    blocks: dict[int, set[OwnedBlock]] = defaultdict(set)
     for (uid, restores), states in e.history.nodes().items():
         blocks[restores] |= {
-            (uid, state.name, ip_network(cidr)) for state in states for cidr in state.pod_cidrs
+            OwnedBlock((state.name, uid), cidr) for state in states for cidr in state.pod_cidrs
         }
     for present in blocks.values():
-        for one, other in combinations(sorted(present, key=str), 2):
-            if one[2].overlaps(other[2]):
-                yield one[1], f"uid {one[0]} has {one[2]}, and {other[1]}, uid {other[0]}, has {other[2]}"
+        for one, other in list_overlapping(present):
+            (name, uid), (other_name, other_uid) = one.owner, other.owner
+            yield name, f"uid {uid} has {one.cidr}, and {other_name}, uid {other_uid}, has {other.cidr}"
 
 
 def _find_changed_pod_cidrs(e: Evidence) -> Iterator[Finding]:

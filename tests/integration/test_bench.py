@@ -21,7 +21,7 @@ from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_start import ROOT
 from tests.bench.bench_cluster import BenchCluster, start_services
-from tests.bench.figures import BenchRun
+from tests.bench.figures import PROMISES, BenchRun
 from tests.bench.measurement import Measurement
 from tests.bench.options import BenchOptions, Mode, Scenario
 from tests.bench.run_bench import MEASURE_BY_SCENARIO, measure_run
@@ -129,6 +129,7 @@ CASES = {
         {
             "never with pod CIDRs": NONE,
             "pod CIDRs: given twice": NONE,
+            "pod CIDRs: nodes without both families": NONE,
             "Kubernetes: patch nodes per node": (2, 3),
             "pod CIDRs: ConfigMap writes per node": SOME,  # fewer, the faster the Nodes join
         },
@@ -155,6 +156,7 @@ CASES = {
             "first applied s": SOME,
             "all applied s": SOME,
             "Kubernetes: patch nodes per changed node": ONE,
+            "Kubernetes: writes per changed node": ONE,
             "Kubernetes: all per changed node": ONE,
         },
     ),
@@ -165,10 +167,15 @@ CASES = {
             "never issued": NONE,
             "approve everything: never issued": NONE,
             "Kubernetes: all per request": ONE,
+            "Kubernetes: all but lists and watches per request": ONE,
             "issued / approve everything": SOME,
         },
     ),
 }
+
+
+def test_every_promise_is_about_a_figure_that_a_scenario_has():
+    assert PROMISES.keys() <= {figure for case in CASES.values() for figure in case.figures}
 
 
 @pytest.mark.parametrize("case", CASES)

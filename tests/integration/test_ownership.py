@@ -3,8 +3,6 @@
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from ipaddress import ip_network
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from libs.testbed.signing_requests import CSRS, read_outcome
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, LEASE, QUICK, Cluster
 from tests.integration.service_cluster import MEMORY, run_services
+from tests.pod_cidrs import OwnedBlock, list_overlapping
 
 A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
 POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.255.0/24")
@@ -185,7 +184,7 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
         await cluster.until_usable("two-a-next", "two-b-next")
         assert await is_untouched(cluster, requests["two-nobodys"])
 
-    assert not [pair for pair in combinations(map(ip_network, blocks), 2) if pair[0].overlaps(pair[1])]
+    assert not list_overlapping(OwnedBlock(None, block) for block in blocks)
     wrote = {user: written_by(control_plane, user, since) for user in (A, B)}
     members = {team: {machine.name for machine in machines.values()} for team, machines in teams.items()}
     assert wrote[A] == members["a"] | {CONTROL_PLANE, "two-a-next", requests["two-a-cloud"]}

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -13,32 +12,21 @@ from hypothesis import strategies as st
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 from tests.bench import metrics
-from tests.bench.certificates import find_certificate_problems
-from tests.bench.changes import (
-    compute_rule_figures,
-    find_rule_problems,
-)
 from tests.bench.figures import (
     BenchRun,
     Figures,
     FigureSummary,
     compute_percentile,
     compute_ratios,
+    list_broken,
     list_values,
     summarize,
 )
-from tests.bench.joins import (
-    CLAIMS,
-    compute_carried_figures,
-    compute_pod_cidr_figures,
-    find_first_join_problem,
-    find_pod_cidr_problems,
-)
+from tests.bench.joins import compute_carried_figures, find_first_join_problem
 from tests.bench.options import Mode
 from tests.bench.soak_figures import (
     WARM_UP_HOURS,
     HourSample,
-    ProcessSample,
     compute_soak_figures,
     find_soak_problems,
 )
@@ -60,49 +48,25 @@ def test_a_percentile_is_one_of_the_values_and_enough_values_do_not_exceed_it(va
     assert sum(value <= found for value in values) >= percent / 100 * len(values) - 1e-6
 
 
-KEPT_RULE, LATE_RULE = compute_rule_figures([1.0, 14.0]), compute_rule_figures([15.1])
-
-
 @pytest.mark.parametrize(
-    ("figures", "writes", "settled", "problem"),
+    ("figures", "count", "problems"),
     [
-        (KEPT_RULE, 4, True, ""),
-        (KEPT_RULE, 5, True, "5 writes for 2 changes of nodes"),
-        (KEPT_RULE, 2, False, "not idle"),
-        (LATE_RULE, 1, True, "after more than 15 s"),
-        (compute_rule_figures([None, 1.0]), 1, True, "1 nodes did not have"),
+        ({"all applied s": 15.0, "joins only: never untainted": 1.0}, 1000, []),
+        ({"all applied s": 15.1}, 1, ["all applied s: 15.1, and at most 15 is promised"]),
+        ({"never issued": 3.0}, 1, ["never issued: 3, and at most 0 is promised"]),
+        ({"issued / approve everything": 2.1}, 999, []),
+        (
+            {"issued / approve everything": 2.1, "never issued": 1.0},
+            1000,
+            [
+                "never issued: 1, and at most 0 is promised",
+                "issued / approve everything: 2.1, and at most 2 is promised",
+            ],
+        ),
     ],
 )
-def test_promises_about_a_changed_rule_that_do_not_hold_are_problems(
-    figures: Figures, writes: int, settled: bool, problem: str
-):
-    found = find_rule_problems(figures, writes=writes, changed=2, settled=settled)
-    assert problem in found[0] if problem else not found
-
-
-ISSUED: Figures = {"never issued": 0.0, "issued / approve everything": 1.9}
-SLOW = ISSUED | {"issued / approve everything": 2.1}
-PATCHES = Counter({"patch certificatesigningrequests/approval": 2000, "update leases": 9})
-READS = Counter({"get nodes": 1, "watch nodes": 5})
-
-
-@pytest.mark.parametrize(
-    ("figures", "requests", "count", "settled", "problems"),
-    [
-        (ISSUED, PATCHES, 2000, True, []),
-        (SLOW, PATCHES, 2000, True, ["2 times as long"]),
-        (SLOW, PATCHES, 1999, True, ["2 times as long", "2000 API requests for 1999 certificates"]),
-        (ISSUED, PATCHES + READS, 2000, True, ["2001 API requests for 2000 certificates"]),
-        (ISSUED | {"never issued": 3.0}, PATCHES, 2000, True, ["3 certificates"]),
-        (ISSUED, PATCHES, 2000, False, ["not idle"]),
-    ],
-)
-def test_promises_about_certificates_that_do_not_hold_are_problems(
-    figures: Figures, requests: Counter[str], count: int, settled: bool, problems: list[str]
-):
-    found = find_certificate_problems(figures, requests, count=count, settled=settled)
-    assert len(found) == len(problems)
-    assert all(problem in each for problem, each in zip(problems, found, strict=True))
+def test_promises_that_do_not_hold_are_problems(figures: Figures, count: int, problems: list[str]):
+    assert list_broken(figures, count) == problems
 
 
 @pytest.mark.parametrize(
@@ -119,26 +83,9 @@ def test_overlapping_blocks_are_counted(carried: list[tuple[str, ...]], twice: i
     assert compute_carried_figures(carried)["pod CIDRs: given twice"] == twice
 
 
-def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
-    served = [joined("a", 10.0, 10.1, 11.0, 13.0), joined("b", 10.5, 10.6, 12.5, 11.0)]
-    carried = [("10.0.0.0/24", "fd00::/80"), ("10.0.1.0/24", "fd00:1::/80")]
-    asked = {"Kubernetes: create configmaps per node": 0.02, "Kubernetes: update configmaps per node": 0.05}
-    kept = compute_pod_cidr_figures(served, carried, asked)
-    assert kept[CLAIMS] == pytest.approx(0.07)
-    assert find_pod_cidr_problems(kept, nodes=1000) == []
-    broken = kept | {
-        CLAIMS: 0.12,
-        "never with pod CIDRs": 3.0,
-        "pod CIDRs: given twice": 2.0,
-        "pod CIDRs: nodes without both families": 4.0,
-    }
-    always = [
-        "3 nodes did not get pod CIDRs in time",
-        "2 pod CIDRs overlap another one",
-        "4 nodes do not have one pod CIDR of each family",
-    ]
-    assert find_pod_cidr_problems(broken, nodes=999) == always, "few nodes: no check of shared writes"
-    assert find_pod_cidr_problems(broken, nodes=1000) == [*always, "more than 0.1 writes of claims per node"]
+def test_a_node_without_a_block_of_each_family_is_counted():
+    carried = [("10.0.0.0/24", "fd00::/80"), ("10.0.1.0/24",), ("10.0.2.0/24", "10.0.3.0/24"), ()]
+    assert compute_carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
 
 
 # ---- another controller
@@ -168,16 +115,12 @@ def test_a_ratio_is_the_median_over_the_pairs_of_runs():
 HOURS = 24
 
 
-def sample(
-    *,
-    rss: float = 100e6,
-    files: int = 40,
-    tasks: int = 200,
-    threads: int = 3,
-    consumers: int = 7,
-) -> HourSample:
-    process = ProcessSample(rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
-    return HourSample(processes={"all-in-one": process}, kept={"NATS consumers": consumers})
+MEMORY, TASKS, SUBJECTS = "ours: ipam RSS MB", "ours: ipam tasks", "context: NATS subjects"
+
+
+def sample(**figures: float) -> HourSample:
+    """A sample in which the figures that are not given are the same each time."""
+    return HourSample(figures={MEMORY: 100.0, TASKS: 200.0, SUBJECTS: 9.0} | figures)
 
 
 def day(of_hour: Callable[[int], HourSample]) -> list[HourSample]:
@@ -187,18 +130,20 @@ def day(of_hour: Callable[[int], HourSample]) -> list[HourSample]:
 @pytest.mark.parametrize(
     ("of_hour", "problem"),
     [
-        (lambda hour: sample(rss=100e6 + hour % 3 * 1e6, files=40 + hour % 2), ""),
-        (lambda hour: sample(rss=1e6 * (100 + 10 * min(hour, WARM_UP_HOURS))), ""),
+        (lambda hour: sample(**{MEMORY: 100 + hour % 3, TASKS: 200 + hour % 2}), ""),
+        (lambda hour: sample(**{MEMORY: 100 + 10 * min(hour, WARM_UP_HOURS)}), ""),
+        (lambda hour: sample(**{SUBJECTS: 9 + hour}), ""),
+        (lambda hour: sample(**{MEMORY: 100 + hour * 0.1}), ""),
         (
-            lambda hour: sample(rss=100e6 + hour * 0.5e6),
-            "the memory of all-in-one grows by 12.0 MB per simulated day",
+            lambda hour: sample(**{MEMORY: 100 + hour * 0.5}),
+            "ours: ipam RSS MB grows by 12.0 per simulated day, to 112",
         ),
-        (lambda hour: sample(files=40 + hour), "files of all-in-one grow by 24 per simulated day, to 63"),
-        (lambda hour: sample(tasks=200 + hour), "tasks of all-in-one grow by 24 per simulated day, to 223"),
-        (lambda hour: sample(threads=3 + hour), "threads of all-in-one grow by 24 per simulated day, to 26"),
-        (lambda hour: sample(consumers=7 + hour), "NATS consumers grow by 24 per simulated day, to 30"),
+        (
+            lambda hour: sample(**{TASKS: 200 + hour}),
+            "ours: ipam tasks grows by 24.0 per simulated day, to 223",
+        ),
     ],
-    ids=["only varies", "only grows in the first hours", "memory", "files", "tasks", "threads", "consumers"],
+    ids=["varies", "grows in the first hours", "subjects", "by less than 3 percent", "memory", "tasks"],
 )
 def test_what_grows_is_reported(of_hour: Callable[[int], HourSample], problem: str):
     assert find_soak_problems(day(of_hour)) == ([problem] if problem else [])
