@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -16,7 +15,7 @@ from aiohttp import web
 
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.loopback_site import LoopbackSite
-from libs.testbed.pki import CertificateAuthority
+from libs.testbed.pki import CertificateAuthority, make_server_context
 
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -51,8 +50,8 @@ class AdmissionWebhook:
         application = web.Application()
         application.router.add_post("/", webhook._review)
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
-        tls = _make_context(webhook._authority, folder)
-        site = await LoopbackSite.start(runner, "127.0.0.1", tls=tls)
+        files = webhook._authority.issue_server(["127.0.0.1"]).write(folder, "webhook")
+        site = await LoopbackSite.start(runner, "127.0.0.1", tls=make_server_context(*files))
         webhook._url = f"https://127.0.0.1:{site.port}/"
         try:
             yield webhook
@@ -111,9 +110,3 @@ class AdmissionWebhook:
                 }
             ],
         }
-
-
-def _make_context(authority: CertificateAuthority, folder: Path) -> ssl.SSLContext:
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(*authority.issue_server(["127.0.0.1"]).write(folder, "webhook"))
-    return tls

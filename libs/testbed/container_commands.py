@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
@@ -19,6 +18,7 @@ from aiohttp import web
 
 from libs.testbed.kubelets import STRATEGIC, KubeletFleet
 from libs.testbed.loopback_site import LoopbackSite
+from libs.testbed.pki import make_server_context
 from libs.testbed.ports import allocate_port
 
 _PROTOCOL: Final = "v4.channel.k8s.io"
@@ -145,8 +145,7 @@ class ExecKubelet:
     ) -> AsyncIterator[ExecKubelet]:  # fmt: skip
         """Listen on 127.0.0.1, and create the Node with this address and port."""
         kubelet = cls(node, allocate_port())
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(certificate, key)
+        tls = make_server_context(certificate, key)
         app = web.Application()
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", kubelet._serve)
         runner = web.AppRunner(app)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -70,12 +69,6 @@ class SmallVolume:
             yield cls(Path(f"/proc/{child.pid}/root") / mount_point.relative_to("/"))
         finally:
             await child.kill()
-
-    @property
-    def free_bytes(self) -> int:
-        """The room that is left."""
-        state = os.statvfs(self.path)
-        return state.f_bavail * state.f_frsize
 
     def fill(self) -> None:
         """Write a file until the volume has no room."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -172,6 +173,18 @@ def _digest(key: PrivateKey) -> hashes.SHA256 | None:
 
 def _private_pem(key: PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def make_server_context(
+    certificate: Path, key: Path, *, client_authority: Path | None = None
+) -> ssl.SSLContext:
+    """Return the TLS context of a server; with an authority, a client may also have a certificate of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    if client_authority is not None:
+        context.load_verify_locations(client_authority)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
 
 
 def write_private(path: Path, text: bytes) -> None:

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import aiohttp
 from aiohttp import web
@@ -13,7 +12,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from libs.common.client_tls import make_client_context
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.loopback_site import LoopbackSite
+from libs.testbed.pki import make_server_context
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api_request import parse_request
 from libs.testbed.sim_apiserver.faults import (
@@ -25,7 +26,7 @@ from libs.testbed.sim_apiserver.faults import (
     make_refusal_response,
 )
 from libs.testbed.sim_apiserver.refusals import Refusal
-from libs.testbed.sim_apiserver.server import read_certified_user
+from libs.testbed.sim_apiserver.server import SimApiServer, read_certified_user
 
 _LONGEST_LINE_BYTES: Final = 2**22  # one event of a watch
 _SMALL_PAGE: Final = 5  # objects: a list needs several pages, so a later one can expire
@@ -34,15 +35,7 @@ _CHOSEN_BY_AIOHTTP: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-
 _Client = tuple[str, str, tuple[str, ...]]  # source address, user and groups
 
 
-class ApiServer(Protocol):
-    """The server behind the proxy. ControlPlane and SimApiServer have this interface."""
-
-    server: str
-    ca_file: Path  # beside it are `apiserver.crt` and `apiserver.key`
-
-    def ssl_context(self, user: str, groups: Sequence[str]) -> ssl.SSLContext:
-        """Return a context with the client certificate of that user."""
-        ...
+ApiServer = ControlPlane | SimApiServer  # beside its `ca_file` are `apiserver.crt` and `apiserver.key`
 
 
 class ApiProxy:
@@ -66,7 +59,8 @@ class ApiProxy:
         proxy = cls(behind)
         server = web.Server(proxy._handle, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
-        tls = _make_context(behind)
+        files = (behind.ca_file.with_name(f"apiserver.{kind}") for kind in ("crt", "key"))
+        tls = make_server_context(*files, client_authority=behind.ca_file)  # others send a token
         site = await LoopbackSite.start(runner, "127.0.0.1", proxy.port, tls=tls)
         try:
             yield proxy
@@ -166,16 +160,6 @@ async def _forward_lines(answer: aiohttp.ClientResponse, response: web.StreamRes
 def _copy_headers(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     kept = ((name, value) for name, value in headers.items() if name.title() not in _PER_CONNECTION)
     return CIMultiDict(kept)
-
-
-def _make_context(behind: ApiServer) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(
-        behind.ca_file.with_name("apiserver.crt"), behind.ca_file.with_name("apiserver.key")
-    )
-    context.load_verify_locations(behind.ca_file)
-    context.verify_mode = ssl.CERT_OPTIONAL  # others send a token
-    return context
 
 
 def _make_client_context(behind: ApiServer, user: str, groups: Sequence[str]) -> ssl.SSLContext:

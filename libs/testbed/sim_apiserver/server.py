@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ssl
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,6 +15,7 @@ from libs.testbed.container_commands import ContainerCommands
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.loopback_site import LoopbackSite
+from libs.testbed.pki import make_server_context
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number, parse_request
@@ -108,10 +108,8 @@ class SimApiServer:
     async def resume(self) -> None:
         """Listen, on the same port and with the same objects as before a stop."""
         pair = self.credentials.authority.issue_server(API_SERVER_HOSTS)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*pair.write(self.credentials.run_dir, "apiserver"))
-        context.load_verify_locations(self.ca_file)
-        context.verify_mode = ssl.CERT_OPTIONAL
+        files = pair.write(self.credentials.run_dir, "apiserver")
+        context = make_server_context(*files, client_authority=self.ca_file)
         runner = web.ServerRunner(
             web.Server(self._handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1
         )

@@ -7,9 +7,9 @@ from enum import IntEnum
 
 import msgspec
 
-from libs.talos.proto.strict import fields, require_bytes, require_utf8
-
-Fields = dict[int, int | bytes]  # field number -> its last value
+from libs.talos.proto import generated
+from libs.talos.proto.generated import GetRequest, ListOptions, ListRequest, WatchOptions
+from libs.talos.proto.strict import fields, parse, require_bytes
 
 _APID_PORT = 50000
 
@@ -78,44 +78,33 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
 
 def parse_get(request: bytes) -> ResourceSelection:
-    """Parse a GetRequest."""
-    asked = read_message(request)
-    return ResourceSelection(_text(asked, 1), _text(asked, 2), _text(asked, 3))
+    """Parse a GetRequest. Raises InvalidResponse."""
+    asked = parse(GetRequest, request)
+    return ResourceSelection(asked.namespace, asked.type, asked.id)
 
 
 def parse_list(request: bytes) -> ResourceSelection:
-    """Parse a ListRequest. Raises CallRejected."""
-    asked = read_message(request)
-    options = read_message(asked.get(3, b""))
-    _reject_options(options, 2)
-    return ResourceSelection(_text(asked, 1), _text(asked, 2), None, _id_pattern(options, 2))
+    """Parse a ListRequest. Raises CallRejected or InvalidResponse."""
+    asked = parse(ListRequest, request)
+    _reject_options(request, 3, simulated={2})
+    return ResourceSelection(asked.namespace, asked.type, None, _get_pattern(asked.options))
 
 
 def parse_watch(request: bytes) -> WatchRequest:
-    """Parse a WatchRequest. Raises CallRejected."""
-    asked = read_message(request)
-    options = read_message(asked.get(4, b""))
-    _reject_options(options, 1, 4)
-    name = _text(asked, 3) if 3 in asked else None
-    pattern = "" if name is not None else _id_pattern(options, 4)
-    selection = ResourceSelection(_text(asked, 1), _text(asked, 2), name, pattern)
-    return WatchRequest(selection, bool(options.get(1)))
+    """Parse a WatchRequest. Raises CallRejected or InvalidResponse."""
+    asked = parse(generated.WatchRequest, request)
+    _reject_options(request, 4, simulated={1, 4})
+    pattern = "" if asked.id is not None else _get_pattern(asked.options)
+    selection = ResourceSelection(asked.namespace, asked.type, asked.id, pattern)
+    return WatchRequest(selection, asked.options is not None and asked.options.bootstrap_contents)
 
 
-def read_message(data: object) -> Fields:
-    """Return the fields of a message. Raises InvalidResponse."""
-    return dict(fields(require_bytes(data, "a message")))
-
-
-def _reject_options(options: Fields, *simulated: int) -> None:
+def _reject_options(request: bytes, field: int, *, simulated: set[int]) -> None:
     """Reject label queries, tail and aggregated events, and bookmarks."""
-    for field in options.keys() - {*simulated}:
-        raise make_not_simulated(f"option {field} of a request")
+    options = require_bytes(dict(fields(request)).get(field, b""), "options")
+    for number in dict(fields(options)).keys() - simulated:
+        raise make_not_simulated(f"option {number} of a request")
 
 
-def _id_pattern(options: Fields, field: int) -> str:
-    return _text(read_message(options.get(field, b"")), 1)
-
-
-def _text(asked: Fields, field: int) -> str:
-    return require_utf8(asked.get(field, b""), f"field {field}")
+def _get_pattern(options: ListOptions | WatchOptions | None) -> str:
+    return options.id_query.regexp if options is not None and options.id_query is not None else ""

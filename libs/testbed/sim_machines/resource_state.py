@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
 
 import msgspec
 
+from libs.talos.proto.generated import EventType
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
 from libs.testbed.sim_machines.requests import CallRejected, ResourceSelection, StatusCode, WatchRequest
 from libs.testbed.sim_machines.resources import SimResource
@@ -23,15 +23,6 @@ class StoredResource(msgspec.Struct, frozen=True):
     version: int
     created: int
     updated: int
-
-
-class EventType(IntEnum):
-    """The event types, with COSI's numbers."""
-
-    CREATED = 0
-    UPDATED = 1
-    DESTROYED = 2
-    BOOTSTRAPPED = 3
 
 
 class CosiEvent(msgspec.Struct, frozen=True):

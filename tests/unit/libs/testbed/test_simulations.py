@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.talos.cosi_messages import decode_response
+from libs.talos.proto.generated import EventType
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.object_store import HISTORY_LIMIT
 from libs.testbed.sim_apiserver.server import SimApiServer
@@ -17,10 +19,8 @@ from libs.testbed.sim_machines.requests import (
     StatusCode,
     WatchRequest,
     parse_watch,
-    read_message,
 )
 from libs.testbed.sim_machines.resource_state import (
-    EventType,
     State,
     list_opening_events,
     matches_watch,
@@ -76,8 +76,8 @@ def test_unsupported_options_of_a_watch_are_rejected_and_never_ignored(field: in
     assert refused.value.code is StatusCode.UNIMPLEMENTED
 
 
-def _spec(resource: bytes) -> object:
-    return read_message(read_message(resource)[2]).get(1, b"")
+def _spec(resource: bytes) -> bytes:
+    return decode_response(encode({1: resource})).spec
 
 
 async def test_a_long_history_of_the_api_server_loses_its_beginning(simulated: SimApiServer):
