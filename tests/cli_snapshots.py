@@ -12,10 +12,11 @@ from rich.console import Console
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.kube_objects import COMPONENT, INSTANCE, Container, PodSpec
 from cli.cluster.lease_state import LeaseState
+from cli.cluster.machine_events import make_enriched
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import AbsentObject
-from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_evidence import NodeEvidence, report_fault
 from cli.inside.flow_snapshot import (
     FlowObject,
     FlowSnapshot,
@@ -27,6 +28,7 @@ from cli.inside.flow_snapshot import (
 from cli.lines import Line, print_lines
 from cli.render.compiled_config import compile_config
 from libs.common.contract.events import Event, Leading
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import subject_of
@@ -60,18 +62,30 @@ def make_flow(
     )
 
 
-def make_evidence(node: Node, *, file: str = "", **known: Any) -> NodeEvidence:
-    """Return the evidence about a Node; parts of the snapshot have their names, and are empty by default."""
+def make_evidence(
+    node: Node,
+    machine: MachineFacts | MachineFault | None = None,
+    foreign: tuple[ForeignMachine, ...] = (),
+    *,
+    file: str = "",
+    **known: Any,
+) -> NodeEvidence:
+    """Return the evidence about a Node, and the answer of its machine to this command.
+
+    Parts of the snapshot have their names, and are empty by default.
+    """
     lease = LeaseState(holder="watcher-1", renewed_at=NOW)
     parts: dict[str, Any] = {"at": NOW, "nodes": (node,), "lease": lease, "config": AbsentObject()}
     parts |= dict.fromkeys(("events", "requests", "pods"), ())
     parts |= {name: known.pop(name) for name in [*known] if name in ClusterSnapshot.__struct_fields__}
-    return NodeEvidence(
+    evidence = NodeEvidence(
         node=node,
         snapshot=ClusterSnapshot(**parts),
         config_file=compile_config(file, "ccm-config.yaml") if file else None,
+        report=make_enriched(node, machine, NOW) if isinstance(machine, MachineFacts) else None,
         **known,
     )
+    return report_fault(evidence, machine, foreign) if isinstance(machine, MachineFault) else evidence
 
 
 def hold_request(

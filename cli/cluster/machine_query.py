@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from cli.cluster.described_node import DescribedNode
+from cli.cluster.machine_events import make_enriched
 from libs.common.cloud_config.fact_fields import TalosResource
+from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.talos.api import TalosApi
@@ -25,11 +27,12 @@ async def query_machine(
     talos: TalosApi,
     node: Node,
     nodes: Sequence[Node],
+    at: datetime,
     *,
     prefer_ipv6: bool = False,
     resources: frozenset[TalosResource] = frozenset(),
-) -> DescribedNode | QueryFailure:
-    """Return the Node with the facts of its machine, or the fault with the machines that answered instead.
+) -> NodeEnriched | QueryFailure:
+    """Return metadata's event at that time, or the fault with the machines that answered instead.
 
     `resources` are those that the rules need: without one of them, no rule can be evaluated.
     """
@@ -58,7 +61,7 @@ async def query_machine(
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
     by = verify(node, facts, nodes)
     assert isinstance(by, MachineIdentity)  # otherwise the query would have returned a fault
-    return DescribedNode(node=node, facts=facts, verified_by=by.method)
+    return make_enriched(node, facts, at, verified_by=by.method)
 
 
 async def find_replacement_machines(

@@ -1,4 +1,4 @@
-"""Parses a file with nodes and machine facts into described nodes, such as the shipped samples. Pure."""
+"""Parses a file with Nodes and machine facts into events, such as the shipped samples. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from cli.cluster.described_node import DescribedNode
+from cli.cluster.machine_events import make_enriched
+from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import (
     PROVIDED_NODE_IP_ANNOTATION,
@@ -31,13 +32,15 @@ class FactsError(Exception):
     """The file describes no node; the text says what was expected and where."""
 
 
-class _Item(msgspec.Struct, frozen=True):
-    facts: MachineFacts
+class _Item(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of NodeEnriched that a file has."""
+
     node: Node | None = None
+    facts: MachineFacts
     verified_by: str = "nodename"
 
 
-def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
+def parse_facts(content: bytes) -> tuple[NodeEnriched, ...]:
     """Parse JSON, JSON lines or YAML. Raises FactsError.
 
     Without `node`, the result has the Node that the machine's kubelet would register.
@@ -49,14 +52,13 @@ def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
     if not items:
         raise FactsError(f"it is empty; expected {_ONE}")
     return tuple(
-        _describe_node(item, f"[{place}]" if isinstance(found, list) else "")
-        for place, item in enumerate(items)
+        _make_event(item, f"[{place}]" if isinstance(found, list) else "") for place, item in enumerate(items)
     )
 
 
-def encode_facts(nodes: Sequence[DescribedNode]) -> bytes:
+def encode_facts(nodes: Sequence[NodeEnriched]) -> bytes:
     """Return the content of a file that `parse_facts` parses into these nodes."""
-    plain = msgspec.json.decode(msgspec.json.encode(nodes), type=list[DescribedNode])  # no managedFields
+    plain = msgspec.json.decode(msgspec.json.encode(nodes), type=list[_Item])  # no managedFields
     return msgspec.json.format(msgspec.json.encode({"nodes": plain}), indent=1) + b"\n"
 
 
@@ -72,7 +74,7 @@ def _decode(content: bytes) -> Any:
         raise FactsError(f"it is neither JSON nor YAML: {error}") from None
 
 
-def _describe_node(item: Any, where: str) -> DescribedNode:
+def _make_event(item: Any, where: str) -> NodeEnriched:
     at = f"{where}: " if where else ""
     if not isinstance(item, dict):
         raise FactsError(f"{at}expected {_ONE}")
@@ -88,7 +90,7 @@ def _describe_node(item: Any, where: str) -> DescribedNode:
     except msgspec.ValidationError as error:
         raise FactsError(f"{at}{error}") from None
     node = read.node if read.node is not None else _make_registered_node(read.facts, at)
-    return DescribedNode(node=node, facts=read.facts, verified_by=read.verified_by)
+    return make_enriched(node, read.facts, read.facts.queried_at, verified_by=read.verified_by)
 
 
 def _find_unknown_field(given: Any, kind: inspect.Type) -> str:
@@ -121,7 +123,7 @@ def _make_registered_node(facts: MachineFacts, at: str) -> Node:
 
 
 @cache
-def load_samples() -> dict[str, DescribedNode]:
+def load_samples() -> dict[str, NodeEnriched]:
     """Return the samples by platform, in alphabetical order."""
     content = resources.files("cli.render").joinpath("samples.json").read_bytes()
     return {each.facts.platform.platform: each for each in parse_facts(content)}

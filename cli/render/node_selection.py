@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.described_node import DescribedNode
 from cli.cluster.query import MachineQuery
 from cli.command_exit import CommandError
 from cli.render.facts_file import FactsError, load_samples, parse_facts
 from libs.common.cloud_config.fact_fields import TalosResource
+from libs.common.contract.events import NodeEnriched
 
 
 class NodeSelection(MachineQuery, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class SkippedNode(msgspec.Struct, frozen=True, kw_only=True):
 class GatheredNodes(msgspec.Struct, frozen=True, kw_only=True):
     """The selected nodes, and those that were skipped."""
 
-    nodes: tuple[DescribedNode, ...] = ()
+    nodes: tuple[NodeEnriched, ...] = ()
     skipped: tuple[SkippedNode, ...] = ()
 
 
@@ -68,7 +68,7 @@ def gather_nodes(
     return msgspec.structs.replace(read, nodes=tuple(nodes))
 
 
-def _read_file(path: Path) -> Sequence[DescribedNode]:
+def _read_file(path: Path) -> Sequence[NodeEnriched]:
     try:
         with path.open("rb") as file:  # a pipe is allowed and may be endless
             content = file.read(_MAX_BYTES + 1)
@@ -81,9 +81,9 @@ def _read_file(path: Path) -> Sequence[DescribedNode]:
         raise CommandError(f"{path}: {error.strerror or error}") from None
 
 
-def _reject_duplicates(nodes: Sequence[DescribedNode]) -> None:
+def _reject_duplicates(nodes: Sequence[NodeEnriched]) -> None:
     seen: set[str] = set()
-    for node in nodes:
-        if node.name in seen:
-            raise CommandError(f"node {node.name} is given more than once")
-        seen.add(node.name)
+    for name in (each.node.name for each in nodes):
+        if name in seen:
+            raise CommandError(f"node {name} is given more than once")
+        seen.add(name)

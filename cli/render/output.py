@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
-from cli.cluster.described_node import describe_sources
 from cli.cluster.kept_keys import format_kept_key
+from cli.cluster.machine_events import describe_sources
 from cli.lines import Line, blank_line, format_names, pluralize
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
@@ -35,11 +35,11 @@ def format_previews(
 
 def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
     """Yield the lines of one node: each rule with its result, then the changes."""
-    metadata = preview.described.facts.platform
+    metadata = preview.facts.platform
     parts = (metadata.platform, metadata.zone or metadata.region, metadata.instance_type)
     place = ", ".join(filter(None, parts))
-    yield Line(0, Text.assemble((preview.described.name, "bold"), f"  {place}"))
-    if sources := describe_sources(preview.described.facts):
+    yield Line(0, Text.assemble((preview.name, "bold"), f"  {place}"))
+    if sources := describe_sources(preview.facts):
         yield Line(2, Text(sources))
     for result in preview.effects.results:
         yield from _format_rule(result, used)
@@ -59,21 +59,12 @@ def format_comparison(comparison: Comparison) -> Iterator[Line]:
 
 def format_summary(previews: Sequence[Preview], skipped: Sequence[SkippedNode]) -> Iterator[Line]:
     """Yield the totals of several nodes."""
-    changes = [
-        NodeDifference(
-            name=each.described.name,
-            platform=each.described.facts.platform.platform,
-            changes=each.changes,
-            notices=each.plan.notices,
-        )
-        for each in previews
-    ]
     if previews:
         yield Line(0, Text())
-    yield from _format_totals([each for each in changes if each.changes or each.notices])
+    yield from _format_totals([each for each in previews if not each.is_empty])
     outcomes = Counter(each.plan.outcome for each in previews)
     counts = {
-        "would change": sum(bool(each.changes) for each in changes),
+        "would change": sum(bool(each.changes) for each in previews),
         "cannot be initialized yet": outcomes["blocked"],
         "not managed": outcomes["not-ours"] + sum(each.expected for each in skipped),
         "skipped": sum(not each.expected for each in skipped),
@@ -128,7 +119,7 @@ def _format_plan(preview: Preview) -> Iterator[Line]:
         yield Line(2, Text("Kept keys", style="bold"))
         for report in preview.kept_keys:
             yield from (line._replace(indent=4 + line.indent) for line in format_kept_key(report))
-    yield from _format_notices(plan.notices)
+    yield from _format_notices(preview.notices)
 
 
 def _format_group(group: Sequence[NodeDifference]) -> Iterator[Line]:
@@ -203,15 +194,12 @@ def previews_to_json(
     `patch` is the JSON Patch of the Node, `statusPatch` the strategic merge patch of its status.
     """
     nodes = [
-        {
-            "name": preview.described.name,
-            "platform": preview.described.facts.platform.platform,
+        _difference_to_json(preview)
+        | {
             "outcome": preview.plan.outcome,
             "reason": preview.plan.reason,
             "rules": [_rule_to_json(result, used) for result in preview.effects.results],
-            "changes": preview.changes,
             "keptKeys": preview.kept_keys,
-            "events": [_event_to_json(notice) for notice in preview.plan.notices],
             "patch": preview.node_patch,
             "statusPatch": preview.status_patch,
         }
@@ -222,19 +210,10 @@ def previews_to_json(
 
 def comparison_to_json(comparison: Comparison, skipped: Sequence[SkippedNode]) -> dict[str, Any]:
     """Return the nodes that would change in full, the others by name."""
-    nodes = [
-        {
-            "name": each.name,
-            "platform": each.platform,
-            "changes": each.changes,
-            "events": [_event_to_json(notice) for notice in each.notices],
-        }
-        for each in comparison.different
-    ]
     return {
         "config": comparison.new,
         "against": comparison.old,
-        "nodes": nodes,
+        "nodes": list(map(_difference_to_json, comparison.different)),
         "unchanged": comparison.same,
         "leftOut": skipped,
     }
@@ -255,5 +234,10 @@ def _rule_to_json(result: RuleResult, used: CompiledConfig) -> dict[str, Any]:
     }
 
 
-def _event_to_json(notice: Notice) -> dict[str, str]:
-    return {"reason": notice.reason, "message": notice.message}
+def _difference_to_json(each: NodeDifference) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "platform": each.platform,
+        "changes": each.changes,
+        "events": [{"reason": notice.reason, "message": notice.message} for notice in each.notices],
+    }

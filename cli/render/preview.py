@@ -6,9 +6,10 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
 from cli.render.compiled_config import CompiledConfig
+from libs.common.contract.events import NodeEnriched
+from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
     FIELD_OWNERSHIP_ANNOTATION,
@@ -102,26 +103,30 @@ def _format_addresses(node: Node) -> list[str]:
     return [f"{each.type} {each.address}" for each in node.status.addresses]
 
 
-class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """One Node, the effects of the rules, and the patches that would be written."""
-
-    described: DescribedNode
-    effects: RuleEffects
-    plan: Plan
-    after: Node  # the Node with the patches applied
-    changes: tuple[NodeChange, ...]
-    node_patch: list[Operation]
-    status_patch: StatusPatch
-    kept_keys: tuple[KeptKeyReport, ...]
-
-
 class NodeDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of one node."""
+    """The changes of one Node, and the Events that come with them."""
 
     name: str
     platform: str
-    changes: tuple[NodeChange, ...] = ()
-    notices: tuple[Notice, ...] = ()  # Events that only the new file causes
+    changes: tuple[NodeChange, ...]
+    notices: tuple[Notice, ...]  # of a comparison: those that only the new file causes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a change nor an Event."""
+        return not self.changes and not self.notices
+
+
+class Preview(NodeDifference, frozen=True, kw_only=True):
+    """What one file does to a Node: the effects of the rules, and the patches that would be written."""
+
+    facts: MachineFacts
+    effects: RuleEffects
+    plan: Plan
+    after: Node  # the Node with the patches applied
+    node_patch: list[Operation]
+    status_patch: StatusPatch
+    kept_keys: tuple[KeptKeyReport, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,18 +138,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     same: tuple[str, ...] = ()
 
 
-def preview_node(
-    described: DescribedNode,
-    used: CompiledConfig,
-    *,
-    now: datetime,
-) -> Preview:
+def preview_node(event: NodeEnriched, used: CompiledConfig, *, now: datetime) -> Preview:
     """Return the preview of a Node. `now` is the time in the status patch."""
-    node, facts = described.node, described.facts
-    plan = plan_node(node, facts, described.verified_by, used.config)
+    node, facts, plan = event.node, event.facts, _plan(event, used)
     after = apply_plan(node, plan)
     return Preview(
-        described=described,
+        name=node.name,
+        platform=facts.platform.platform,
+        notices=plan.notices,
+        facts=facts,
         effects=apply_rules(used.config.rules, facts),
         plan=plan,
         after=after,
@@ -161,14 +163,14 @@ def preview_node(
     )
 
 
-def compare(nodes: Sequence[DescribedNode], old: CompiledConfig, new: CompiledConfig) -> Comparison:
+def compare(nodes: Sequence[NodeEnriched], old: CompiledConfig, new: CompiledConfig) -> Comparison:
     """Apply `old` to each node, then `new`; the difference is the effect of the change."""
     judged = [_compare_node(node, old, new) for node in nodes]
     return Comparison(
         old=old.source,
         new=new.source,
-        different=tuple(each for each in judged if each.changes or each.notices),
-        same=tuple(each.name for each in judged if not each.changes and not each.notices),
+        different=tuple(each for each in judged if not each.is_empty),
+        same=tuple(each.name for each in judged if each.is_empty),
     )
 
 
@@ -180,26 +182,25 @@ def group_equal(different: Iterable[NodeDifference]) -> list[list[NodeDifference
     return list(groups.values())
 
 
-def _compare_node(node: DescribedNode, old: CompiledConfig, new: CompiledConfig) -> NodeDifference:
-    before = apply_config(node, old)
+def _compare_node(event: NodeEnriched, old: CompiledConfig, new: CompiledConfig) -> NodeDifference:
+    before = apply_config(event, old)
     after = apply_config(before, new)
-    known = _list_notices(before, old)
+    known = _plan(before, old).notices
     return NodeDifference(
-        name=node.name,
-        platform=node.facts.platform.platform,
+        name=event.node.name,
+        platform=event.facts.platform.platform,
         changes=diff_nodes(before.node, after.node),
-        notices=tuple(notice for notice in _list_notices(after, new) if notice not in known),
+        notices=tuple(notice for notice in _plan(after, new).notices if notice not in known),
     )
 
 
-def _list_notices(node: DescribedNode, used: CompiledConfig) -> tuple[Notice, ...]:
-    return plan_node(node.node, node.facts, node.verified_by, used.config).notices
+def _plan(event: NodeEnriched, used: CompiledConfig) -> Plan:
+    return plan_node(event.node, event.facts, event.verified_by, used.config)
 
 
-def apply_config(described: DescribedNode, used: CompiledConfig) -> DescribedNode:
+def apply_config(event: NodeEnriched, used: CompiledConfig) -> NodeEnriched:
     """Apply the labeler's plan under that config, after which it has no further change."""
-    plan = plan_node(described.node, described.facts, described.verified_by, used.config)
-    return msgspec.structs.replace(described, node=apply_plan(described.node, plan))
+    return msgspec.structs.replace(event, node=apply_plan(event.node, _plan(event, used)))
 
 
 def apply_plan(node: Node, plan: Plan) -> Node:

@@ -59,7 +59,7 @@ def run_render(
 
 def print_samples() -> None:
     """Print one line per sample."""
-    found = [(platform, node.name, node.facts.platform) for platform, node in load_samples().items()]
+    found = [(platform, each.node.name, each.facts.platform) for platform, each in load_samples().items()]
     rows = [(platform, name, at.region, at.zone, at.instance_type) for platform, name, at in found]
     header = ("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")
     print_lines(format_table(header, rows, is_last_column_prose=False))

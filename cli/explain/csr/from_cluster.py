@@ -9,6 +9,7 @@ from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.installation import find_container
 from cli.cluster.kube_reader import get_object, list_all, suggest_name
+from cli.cluster.machine_events import make_unreachable
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ObjectQuery
 from cli.cluster.read_cluster import read_cluster, require
@@ -126,13 +127,15 @@ async def _gather_machines(
     names = nodes.keys() if all_machines else {own, *find_claimants(evidence)}
     # metadata does not query machines of Nodes without node IPs, so they attest nothing.
     asked = [nodes[name] for name in sorted(names) if name == own or nodes[name].provided_node_ip]
-    queries = (query_machine(machines, node, evidence.nodes) for node in asked)
+    queries = (query_machine(machines, node, evidence.nodes, evidence.at) for node in asked)
     networks, answers = await asyncio.gather(_query_service_networks(machines), asyncio.gather(*queries))
-    results = {
-        node.name: answer.fault if isinstance(answer, QueryFailure) else answer.facts
+    reports = {
+        node.name: make_unreachable(node, answer.fault, evidence.at)
+        if isinstance(answer, QueryFailure)
+        else answer
         for node, answer in zip(asked, answers, strict=True)
     }
-    evidence = msgspec.structs.replace(evidence, machine_results=results, service_networks=networks)
+    evidence = msgspec.structs.replace(evidence, reports=reports, service_networks=networks)
     addresses = list_contested_addresses(evidence)
     found = await asyncio.gather(*(fetch_node_name_at(machines, address) for address in addresses))
     answered = tuple(ip for ip, name in zip(addresses, found, strict=True) if name == own)

@@ -214,7 +214,7 @@ def _format_state(explanation: RequestExplanation) -> Iterator[Line]:
 
 def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:
     evidence = explanation.evidence
-    if evidence.machine_results:
+    if evidence.reports:
         left = evidence.unqueried_machines
         others = (
             f"; {left} other{' was' if left == 1 else 's were'} not queried (--all-machines)" if left else ""

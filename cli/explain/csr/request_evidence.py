@@ -6,18 +6,16 @@ from datetime import datetime
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.cluster.described_node import DescribedNode, make_unreachable
 from cli.cluster.kube_objects import Container
+from cli.cluster.machine_events import MachineReport
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
-from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from services.csr.core.certificate_request import CertificateRequest, parse_request
 from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
 from services.metadata.core.contested_addresses import AddressClaimIndex, find_contested_addresses
-
-FactsResult = MachineFacts | MachineFault
 
 
 class _KnownNode(msgspec.Struct, frozen=True):
@@ -27,12 +25,12 @@ class _KnownNode(msgspec.Struct, frozen=True):
 
 
 class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was gathered about one request; `machine_results` is keyed by node name."""
+    """Everything that was gathered about one request; `reports` is keyed by node name."""
 
     csr: CertificateSigningRequest
     requests: tuple[CertificateSigningRequest, ...] = ()  # requests of the same node, including this one
     nodes: tuple[Node, ...] = ()
-    machine_results: Mapping[str, FactsResult] = {}
+    reports: Mapping[str, MachineReport] = {}  # that metadata would publish now
     answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
     without_talos: bool = False  # the cluster runs --without-talos: no machine is queried
     talos_problem: str = ""  # why no machine could be queried
@@ -58,12 +56,12 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def queried_machines(self) -> tuple[str, ...]:
         """Return the names of the Nodes whose machines were queried."""
-        return tuple(sorted(self.machine_results))
+        return tuple(sorted(self.reports))
 
     @property
     def unqueried_machines(self) -> int:
         """Count the others: they could have the same names or addresses without a claim of their Nodes."""
-        return len(self.nodes) - len(self.machine_results) if self.machine_results else 0
+        return len(self.nodes) - len(self.reports) if self.reports else 0
 
     def complete_policy(self, policy: ApprovalPolicy) -> ApprovalPolicy:
         """Return the policy with the gathered networks and API endpoint where it has none."""
@@ -82,17 +80,16 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
         claims = ClaimIndex()
         for node in self.nodes:
             claims.upsert_node(node)
-            result = self.machine_results.get(node.name)
-            if result is not None:
-                claims.upsert_report(_make_machine_event(node, result, self.at))
+            if node.name in self.reports:
+                claims.upsert_report(self.reports[node.name])
         return claims
 
     @property
     def enriched(self) -> CsrEnriched:
         """Return the event that metadata would publish about the request."""
         node = self.node
-        result = self.machine_results.get(node.name) if node else None
-        facts = _get_facts(result)
+        report = self.reports.get(node.name) if node else None
+        facts = _get_facts(report)
         own = (facts.node_ip,) if facts and node and facts.node_name == node.name else ()
         return CsrEnriched(
             stream_id="",
@@ -101,7 +98,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
             node_uid=node.uid if node else "",
             facts=facts,
             answering_addresses=(*own, *self.answered_at) if own else (),
-            fault=result if isinstance(result, MachineFault) else None,
+            fault=report.fault if isinstance(report, NodeUnreachable) else None,
             without_talos=self.without_talos,
             observed_at=self.at,
             enriched_at=self.at,
@@ -123,20 +120,13 @@ def list_contested_addresses(evidence: RequestEvidence) -> tuple[str, ...]:
     request, facts = evidence.csr.signing_request, evidence.enriched.facts
     if facts is None or facts.node_name != request.node_name:
         return ()
-    results = evidence.machine_results
-    known = {node.name: _KnownNode(node, _get_facts(results.get(node.name))) for node in evidence.nodes}
+    reports = evidence.reports
+    known = {node.name: _KnownNode(node, _get_facts(reports.get(node.name))) for node in evidence.nodes}
     claims = AddressClaimIndex(known)
     for name in known:
         claims.update(name)
     return find_contested_addresses(request, facts, claims)
 
 
-def _get_facts(result: FactsResult | None) -> MachineFacts | None:
-    return result if isinstance(result, MachineFacts) else None
-
-
-def _make_machine_event(node: Node, result: FactsResult, at: datetime) -> NodeEnriched | NodeUnreachable:
-    if isinstance(result, MachineFault):
-        return make_unreachable(node, result, at)
-    verified_by = "nodename" if result.node_name == node.name else "system-uuid"
-    return DescribedNode(node=node, facts=result, verified_by=verified_by).make_event(at)
+def _get_facts(report: MachineReport | None) -> MachineFacts | None:
+    return report.facts if isinstance(report, NodeEnriched) else None

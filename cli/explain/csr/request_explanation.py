@@ -10,7 +10,7 @@ from cli.explain.csr.request_evidence import RequestEvidence, find_claimants
 from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.machine import MachineFault
+from libs.common.contract.events import NodeUnreachable
 from services.csr.core.certificate_request import quote_untrusted
 from services.csr.core.decide import decide
 from services.csr.core.decision import (
@@ -125,9 +125,10 @@ def _list_unknown_checks(
         yield CheckResult("networks", "unknown", _NETWORKS_UNKNOWN)
     if isinstance(decision, Approve) and not evidence.without_talos:
         for name in sorted(find_claimants(evidence)):
-            result = evidence.machine_results.get(name)
-            if isinstance(result, MachineFault):
-                text = f"Node {name} also claims one of these and does not answer now ({result.message}): "
+            report = evidence.reports.get(name)
+            if isinstance(report, NodeUnreachable):
+                why = report.fault.message
+                text = f"Node {name} also claims one of these and does not answer now ({why}): "
                 text += "only the running csr knows its earlier addresses"
                 yield CheckResult("former", "unknown", text, (name,))
     # A proxy that ends TLS shows its own certificate, so csr may see another one than the caller.

@@ -59,7 +59,7 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
             if not found.missing:
                 return forecast("deletable", found.proven, *_list_evidence(found), *later)
             lacks += (EvidenceItem("lacks", f"for {source.name}: {text}") for text in found.missing)
-    if evidence.machine_report is None:
+    if evidence.report is None:
         found = assess_node(node, at, min_not_ready=terms.min_not_ready)
         unseen = EvidenceItem("unknown", f"machines at its addresses: {evidence.not_queried_reason}")
         items = (unseen, *_list_evidence(found), *lacks)
@@ -82,8 +82,9 @@ def build_deletion_case(evidence: NodeEvidence) -> DeletionCase:
     index = NodeIndex()
     for node in evidence.nodes:
         index.upsert_node(node)
-    for event in evidence.machine_reports:
-        index.upsert_report(event, 0.0)
+    for event in (evidence.report, *evidence.other_reports):
+        if event is not None:
+            index.upsert_report(event, 0.0)
     for report in evidence.messages.list_events(InstanceReport):
         index.apply_instance_report(report, 0.0)
     index.forget_histories()

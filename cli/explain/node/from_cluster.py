@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
-from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import get_or_unavailable, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
 from cli.cluster.pod_commands import query_flow
@@ -15,18 +14,20 @@ from cli.cluster.snapshot import ConfigFile
 from cli.command_exit import CommandError
 from cli.explain.node.node_evidence import (
     NodeEvidence,
-    choose_machine_result,
+    choose_report,
     fall_back_to_bus,
+    report_fault,
 )
 from cli.inside.flow_snapshot import FlowObject
 from cli.render.compiled_config import CompiledConfig, parse_config
 from libs.common.cloud_config.fact_fields import required_resources
-from libs.common.contract.machine import MachineFacts
+from libs.common.contract.events import NodeEnriched
 from libs.common.contract.node import NETWORK_UNAVAILABLE, PROVIDED_NODE_IP_ANNOTATION, trim_node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.events import node_reference
 from libs.talos.api import TalosApi
 from services.metadata.core.machine_replacement import Inconclusive
+from services.metadata.machines.query_machine import QueryFailure
 
 
 async def gather_node_evidence(source: ObjectQuery, file: CompiledConfig | None) -> NodeEvidence:
@@ -45,7 +46,7 @@ async def gather_node_evidence(source: ObjectQuery, file: CompiledConfig | None)
         )
     try:
         async with open_talos_client(source, with_stage=True) as machines:
-            return choose_machine_result(await _gather_machine(machines, evidence))
+            return choose_report(await _gather_machine(machines, evidence))
     except AccessError as error:
         return fall_back_to_bus(msgspec.structs.replace(evidence, not_queried_reason=str(error)))
 
@@ -94,23 +95,26 @@ async def _gather_machine(machines: TalosApi, evidence: NodeEvidence) -> NodeEvi
     )
     prefer_ipv6 = evidence.config.prefer_ipv6
     seen = await query_machine(
-        machines, evidence.node, evidence.nodes, prefer_ipv6=prefer_ipv6, resources=resources
+        machines, evidence.node, evidence.nodes, evidence.at, prefer_ipv6=prefer_ipv6, resources=resources
     )
-    if isinstance(seen, DescribedNode):
-        return msgspec.structs.replace(evidence, machine_result=seen)
-    evidence = msgspec.structs.replace(evidence, machine_result=seen.fault)
-    return await _gather_other_machines(machines, evidence, seen.rejected) if seen.rejected else evidence
+    if isinstance(seen, NodeEnriched):
+        return msgspec.structs.replace(evidence, report=seen)
+    return await _gather_other_machines(machines, evidence, seen)
 
 
 async def _gather_other_machines(
-    machines: TalosApi, evidence: NodeEvidence, answered: tuple[MachineFacts, ...]
+    machines: TalosApi, evidence: NodeEvidence, failed: QueryFailure
 ) -> NodeEvidence:
+    if not failed.rejected:
+        return report_fault(evidence, failed.fault)
     node, nodes = evidence.node, evidence.nodes
     asked = [other for other in nodes if other.name != node.name and other.provided_node_ip]
-    answers = await asyncio.gather(*(query_machine(machines, other, nodes) for other in asked))
-    others = tuple(each for each in answers if isinstance(each, DescribedNode))
-    reached = {other.name for other in others}
-    there = await find_replacement_machines(machines, node, answered, reached)
+    answers = await asyncio.gather(*(query_machine(machines, other, nodes, evidence.at) for other in asked))
+    others = tuple(each for each in answers if isinstance(each, NodeEnriched))
+    reached = {other.node.name for other in others}
+    there = await find_replacement_machines(machines, node, failed.rejected, reached)
+    evidence = msgspec.structs.replace(evidence, other_reports=others)
     if isinstance(there, Inconclusive):
-        return msgspec.structs.replace(evidence, other_machines=others, inconclusive_reason=there.reason)
-    return msgspec.structs.replace(evidence, other_machines=others, answered_by=there)
+        evidence = msgspec.structs.replace(evidence, inconclusive_reason=there.reason)
+        return report_fault(evidence, failed.fault)
+    return report_fault(evidence, failed.fault, there)

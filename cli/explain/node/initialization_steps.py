@@ -8,7 +8,6 @@ import msgspec
 
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.events import NodeUnreachable
-from libs.common.contract.machine import MachineFault
 from libs.common.contract.services import IPAM, LABELER
 from libs.common.contract.timestamp import parse_time
 
@@ -66,9 +65,8 @@ def _make_queried_step(evidence: NodeEvidence) -> InitializationStep:
         state, at = "done", event.facts.queried_at
     elif evidence.messages_problem:
         state = "unknown"
-        if evidence.machine_result is not None:
-            is_silent = isinstance(evidence.machine_result, MachineFault)
-            note = f"it {'does not answer' if is_silent else 'answers'} this command"
+        if evidence.report is not None:
+            note = f"it {'does not answer' if evidence.fault else 'answers'} this command"
     return InitializationStep("metadata", "machine queried", state, at, note)
 
 

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.described_node import DescribedNode, make_unreachable
 from cli.cluster.kube_events import EventSummary
+from cli.cluster.machine_events import MachineReport, make_unreachable
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_snapshot import FlowObject, FlowUnavailable, ObjectMessages
@@ -26,9 +26,6 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
 from services.labeler.core.instance_metadata import complete_facts
 from services.labeler.core.plan.plan import ClusterConfig
-from services.lifecycle.core.evidence import MachineReport
-
-MachineResult = DescribedNode | MachineFault
 
 _FRESH: Final = timedelta(minutes=15)  # metadata polls every five minutes
 
@@ -39,18 +36,15 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     snapshot: ClusterSnapshot
     node_events: tuple[EventSummary, ...] | Unavailable = ()  # about this Node, newest first
-    machine_result: MachineResult | None = None  # None: the machine was not queried
+    report: MachineReport | None = None  # that metadata would publish now; None: its machine was not queried
     not_queried_reason: str = ""  # why it was not queried
     is_query_skipped: bool = False  # the caller disabled the query, or metadata does not query it either
-    # machines that answered in its place, as metadata would report them
-    answered_by: tuple[ForeignMachine, ...] = ()
     inconclusive_reason: str = ""  # why other answers prove no replacement
-    # other Nodes whose machines were queried and answered
-    other_machines: tuple[DescribedNode, ...] = ()
+    other_reports: tuple[NodeEnriched, ...] = ()  # about other Nodes whose machines were queried and answered
     config_file: CompiledConfig | None = None  # the --cloud-config file
     file_mistakes: str = ""  # mistakes in the file of the chart's ConfigMap
-    is_from_bus: bool = False  # `machine_result` is from metadata's last message
-    own_fault: MachineFault | None = None  # of the caller's query, where metadata's result counts
+    is_from_bus: bool = False  # `report` is metadata's last message
+    own_fault: MachineFault | None = None  # of the caller's query, where metadata's report counts
 
     @property
     def at(self) -> datetime:
@@ -132,47 +126,39 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         return self.config_file.document.ownership if self.config_file else OwnershipConfig()
 
     @property
-    def machine_report(self) -> MachineReport | None:
-        """Return the event that metadata would publish now; None if the machine was not queried."""
-        result = self.machine_result
-        return result.make_event(self.at) if isinstance(result, DescribedNode) else self.unreachable
-
-    @property
-    def machine_reports(self) -> tuple[MachineReport, ...]:
-        """Return these events for every Node whose machine was queried and answered."""
-        own = (self.machine_report,) if self.machine_report is not None else ()
-        return (*own, *(each.make_event(self.at) for each in self.other_machines))
-
-    @property
-    def unreachable(self) -> NodeUnreachable | None:
-        """Return the NodeUnreachable event that metadata would publish now; None without a fault."""
-        if not isinstance(self.machine_result, MachineFault):
-            return None
-        event = self.machine_event
-        before = event.last_known if isinstance(event, NodeUnreachable) else event.facts if event else None
-        return make_unreachable(
-            self.node, self.machine_result, self.at, last_known=before, foreign_machines=self.answered_by
-        )
+    def fault(self) -> MachineFault | None:
+        """Return why its machine does not answer; None if it answers, or was not queried."""
+        return self.report.fault if isinstance(self.report, NodeUnreachable) else None
 
 
-def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
-    """Return the evidence with the result to trust.
+def report_fault(
+    evidence: NodeEvidence, fault: MachineFault, foreign: tuple[ForeignMachine, ...] = ()
+) -> NodeEvidence:
+    """Return the evidence after a query that failed; `foreign` are machines that answered instead."""
+    event = evidence.machine_event
+    before = event.last_known if isinstance(event, NodeUnreachable) else event.facts if event else None
+    report = make_unreachable(evidence.node, fault, evidence.at, last_known=before, foreign_machines=foreign)
+    return msgspec.structs.replace(evidence, report=report)
+
+
+def choose_report(evidence: NodeEvidence) -> NodeEvidence:
+    """Return the evidence with the report to trust.
 
     A machine is not reported as failed because the caller lacks access, or cannot reach a control plane, as
     on a laptop. In that case the last message of metadata counts, if there is one.
     """
-    result = evidence.machine_result
-    if result is None:
+    report = evidence.report
+    if report is None:
         return fall_back_to_bus(evidence)
-    if not isinstance(result, MachineFault):
+    if not isinstance(report, NodeUnreachable):
         return evidence
-    kind = FAULT_KINDS[result.kind]
+    fault, kind = report.fault, FAULT_KINDS[report.fault.kind]
     if kind.depends_on_client:
         return fall_back_to_bus(
-            msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(result))
+            msgspec.structs.replace(evidence, report=None, not_queried_reason=describe_fault(fault))
         )
-    if kind.is_silent and not evidence.answered_by and _is_reachable_by_metadata(evidence):
-        return fall_back_to_bus(msgspec.structs.replace(evidence, machine_result=None, own_fault=result))
+    if kind.is_silent and not report.foreign_machines and _is_reachable_by_metadata(evidence):
+        return fall_back_to_bus(msgspec.structs.replace(evidence, report=None, own_fault=fault))
     return evidence
 
 
@@ -181,12 +167,8 @@ def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
     event = evidence.machine_event
     if event is None:
         return evidence
-    if isinstance(event, NodeUnreachable):
-        return msgspec.structs.replace(
-            evidence, machine_result=event.fault, answered_by=event.foreign_machines, is_from_bus=True
-        )  # fmt: skip
-    described = DescribedNode(node=evidence.node, facts=event.facts, verified_by=event.verified_by)
-    return msgspec.structs.replace(evidence, machine_result=described, is_from_bus=True)
+    report = msgspec.structs.replace(event, node=evidence.node)
+    return msgspec.structs.replace(evidence, report=report, is_from_bus=True)
 
 
 def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
@@ -194,9 +176,9 @@ def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
 
     The facts of metadata decide: the labeler knows no others.
     """
-    described, event = evidence.machine_result, evidence.machine_event
+    report, event = evidence.report, evidence.machine_event
     messages = {each.account: each for each in evidence.messages.list_events(InstanceMetadata)}
-    if not messages or not isinstance(event, NodeEnriched) or not isinstance(described, DescribedNode):
+    if not messages or not isinstance(event, NodeEnriched) or not isinstance(report, NodeEnriched):
         return evidence
     of_node = msgspec.structs.replace(event, node=evidence.node)
     accounts = {account: get_provider(each.provider_id) for account, each in messages.items()}
@@ -204,8 +186,8 @@ def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
     if completed.supplement is None:
         return evidence
     platform, supplement = completed.platform, completed.supplement
-    facts = msgspec.structs.replace(described.facts, platform=platform, supplement=supplement)
-    return msgspec.structs.replace(evidence, machine_result=msgspec.structs.replace(described, facts=facts))
+    facts = msgspec.structs.replace(report.facts, platform=platform, supplement=supplement)
+    return msgspec.structs.replace(evidence, report=msgspec.structs.replace(report, facts=facts))
 
 
 def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:

@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.described_node import DescribedNode, describe_sources
 from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
+from cli.cluster.machine_events import describe_sources
 from cli.explain.layout import CheckOutcome, CheckResult
 from cli.explain.node.deletion_forecast import DeletionForecast, forecast_deletion
 from cli.explain.node.finding import NodeCase
@@ -15,6 +15,7 @@ from cli.explain.node.node_evidence import NodeEvidence, complete_by_accounts
 from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, NODE_LIFECYCLE, SELECTABLE
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.instances import derive_native_provider_id
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
@@ -96,12 +97,12 @@ def _report_kept_keys(case: NodeCase) -> tuple[KeptKeyReport, ...]:
 
 
 def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:
-    node, result = evidence.node, evidence.machine_result
-    if isinstance(result, DescribedNode):
-        plan = plan_node(node, result.facts, result.verified_by, evidence.config)
-        return _block_as_reported(plan, node)
-    if evidence.unreachable is not None:
-        return plan_unreachable_node(node, evidence.unreachable, evidence.config)
+    node = evidence.node
+    match evidence.report:
+        case NodeEnriched(facts=facts, verified_by=by):
+            return _block_as_reported(plan_node(node, facts, by, evidence.config), node)
+        case NodeUnreachable() as event:
+            return plan_unreachable_node(node, event, evidence.config)
     return None
 
 
@@ -127,12 +128,11 @@ def _list_owners(evidence: NodeEvidence, gone: DeletionForecast) -> Iterator[Con
 
 def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:
     """Return the labeler's reason: by the file, then by the providerID and the machine's facts."""
-    node, config, silent = evidence.node, evidence.config, evidence.unreachable
-    facts = evidence.machine_result.facts if isinstance(evidence.machine_result, DescribedNode) else None
-    facts = silent.last_known if silent else facts
+    node, config, report = evidence.node, evidence.config, evidence.report
+    facts = report.last_known if isinstance(report, NodeUnreachable) else report.facts if report else None
     excluded = find_exclusion(node, facts, config)
     why = excluded.reason if excluded else _find_reported_reason(evidence)
-    if why or (facts is None and evidence.machine_result is None):
+    if why or report is None:
         return why
     not_ours = check_ownership(node, facts, config)
     return not_ours.reason if not_ours else ""
@@ -164,8 +164,8 @@ def _check_ready(node: Node, *, is_starting: bool) -> CheckResult:
 
 
 def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
-    match evidence.machine_result:
-        case DescribedNode(facts=facts, verified_by=by):
+    match evidence.report:
+        case NodeEnriched(facts=facts, verified_by=by):
             platform = facts.platform
             parts = (platform.platform, platform.zone or platform.region, platform.instance_type)
             place = ", ".join(filter(None, parts))
@@ -175,7 +175,7 @@ def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
             text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
             text += _describe_bus_source(evidence)
             yield CheckResult("machine", "passed", text)
-        case MachineFault(step=step, endpoint=endpoint, message=message):
+        case NodeUnreachable(fault=MachineFault(step=step, endpoint=endpoint, message=message)):
             where = f" at {endpoint}" if endpoint else ""
             text = f"{step}{where}: {message}{_describe_bus_source(evidence)}"
             yield CheckResult("machine", "failed", text)
@@ -207,11 +207,9 @@ def _describe_mismatch(plan: Plan | None) -> str:
 
 
 def _describe_reported_id(evidence: NodeEvidence, plan: Plan | None) -> str:
-    if not isinstance(evidence.machine_result, DescribedNode):
+    if not isinstance(evidence.report, NodeEnriched):
         return ""
-    by_rules = (
-        plan.rule_effects.platform if plan and plan.rule_effects else evidence.machine_result.facts.platform
-    )
+    by_rules = plan.rule_effects.platform if plan and plan.rule_effects else evidence.report.facts.platform
     reported = derive_native_provider_id(by_rules)
     if not reported:
         return "; its machine reports no native providerID"
@@ -230,7 +228,7 @@ def _check_initialized(evidence: NodeEvidence, plan: Plan | None) -> Iterator[Ch
         yield CheckResult(name, result, f"the taint remains; {evidence.not_queried_reason}")
     elif plan.outcome == "initialized":
         yield CheckResult(name, "waits", f"nothing blocks it: {plan.reason}")
-    elif plan.blocker and isinstance(evidence.machine_result, MachineFault):
+    elif plan.blocker and evidence.fault:
         text = f"the taint remains until its machine answers ({plan.blocker.reason})"
         yield CheckResult(name, "failed", text)
     else:

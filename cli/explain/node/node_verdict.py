@@ -18,7 +18,7 @@ from cli.explain.node.route_state import find_missing_route
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from cli.lines import format_age
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON
-from libs.common.contract.machine import FAULT_KINDS, MachineFault
+from libs.common.contract.machine import FAULT_KINDS
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import IPAM, LABELER
 from libs.common.contract.timestamp import parse_time
@@ -181,9 +181,7 @@ def _name_owner(case: NodeCase) -> str:
     if _is_excluded(case):
         return "of-another"
     # While its machine is silent, the Node may still be ours: do not suggest its deletion.
-    return (
-        "owner-unknown" if isinstance(case.evidence.machine_result, MachineFault) else "of-another-controller"
-    )
+    return "owner-unknown" if case.evidence.fault else "of-another-controller"
 
 
 def _is_foreign(case: NodeCase) -> bool:
@@ -209,9 +207,8 @@ def _check_kubelet_flags(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _check_machine(case: NodeCase) -> Iterator[NodeFinding]:
-    result = case.evidence.machine_result
-    if isinstance(result, MachineFault):
-        yield make_finding(case, FAULT_KINDS[result.kind].text, describe_fault(result))
+    if (fault := case.evidence.fault) is not None:
+        yield make_finding(case, FAULT_KINDS[fault.kind].text, describe_fault(fault))
 
 
 def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
@@ -243,7 +240,7 @@ def _is_down(case: NodeCase, service: str) -> bool:
 def _check_blocker(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield the labeler's blocker: by its plan, its last decision, or the condition on the Node."""
     evidence, blocker = case.evidence, case.plan.blocker if case.plan else None
-    if isinstance(evidence.machine_result, MachineFault):
+    if evidence.fault is not None:
         yield from _check_machine(case)
         return
     if blocker is not None and blocker.reason in FAULT_BY_BLOCK_REASON:
@@ -258,7 +255,7 @@ def _check_blocker(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _check_blocked_condition(case: NodeCase, condition: NodeCondition) -> Iterator[NodeFinding]:
-    asked = case.evidence.machine_result is not None
+    asked = case.evidence.report is not None
     reasons = FAULT_BY_BLOCK_REASON if asked else {**FAULT_BY_BLOCK_REASON, **_FAULT_OF_REASON}
     fault = reasons.get(condition.reason)
     answered = asked and case.plan is not None and case.plan.blocker is None

@@ -26,7 +26,6 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.instances import InstanceAnchor, read_instance_record
-from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.core.plan.plan import Plan, PlanOutcome
 from services.lifecycle.core.node_change import SHUTDOWN_TAINT, ChangeKind
@@ -75,9 +74,7 @@ def format_explanation(explanation: NodeExplanation) -> Iterator[Line]:
     yield format_title("Checks (current state)")
     yield from (format_check(check) for check in explanation.checks)
     if explanation.plan is not None:
-        yield from _format_plan(
-            explanation.plan, silent=isinstance(explanation.evidence.machine_result, MachineFault)
-        )
+        yield from _format_plan(explanation.plan, silent=explanation.evidence.fault is not None)
     yield blank_line()
     yield from _format_deletion(explanation.deletion)
     yield blank_line()
@@ -203,7 +200,7 @@ def _format_last_messages(evidence: NodeEvidence) -> Iterator[Line]:
         yield Line(2, Text(f"unknown: {quote(evidence.messages_problem)}", style="cyan"))
         return
     said = tuple(_list_messages(evidence))
-    shown = [evidence.machine_result.message] if isinstance(evidence.machine_result, MachineFault) else []
+    shown = [evidence.fault.message] if evidence.fault else []
     for name, text in said:
         for message in shown:  # services repeat the error of a machine
             text = text.replace(f": {message}", ": the error of the check `machine`")  # noqa: PLW2901
@@ -275,7 +272,7 @@ def explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
             for each in explanation.owners
         ],
-        "machineQueried": evidence.machine_result is not None and not evidence.is_from_bus,
+        "machineQueried": evidence.report is not None and not evidence.is_from_bus,
         "checks": [
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],

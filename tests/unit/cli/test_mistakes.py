@@ -199,6 +199,6 @@ def test_any_file_is_checked_in_whole_lines_and_shown_if_it_can_be_used():
             assert used
             seen = preview_node(node, used, now=NOW)
             assert all(line.text.plain.isprintable() for line in format_preview(seen, used)), text
-            assert previews_to_json([seen], (), used)["nodes"][0]["name"] == node.name
+            assert previews_to_json([seen], (), used)["nodes"][0]["name"] == seen.name
             shown += 1
     assert shown > len(SEEDS)

@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
 from cli.cluster.lease_state import LeaseState, read_lease_state
+from cli.cluster.machine_events import make_enriched
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_watcher_lease
@@ -160,7 +160,7 @@ def text_of(node: Node, managed_fields: msgspec.Raw = MANAGED) -> str:
 
 def test_explain_tells_it_and_calls_the_node_not_healthy():
     node = managed(NODES[1])
-    found = make_evidence(node, machine_result=DescribedNode(node=node, facts=FACTS))
+    found = make_evidence(node, FACTS)
     explanation = explain_node_evidence(found, DeletionPolicy())
     said = json.loads(format_json(explanation_to_json(explanation)))
     [told] = said["keptKeys"]
@@ -177,7 +177,7 @@ def test_explain_tells_it_and_calls_the_node_not_healthy():
 
 def test_a_withheld_taint_is_told_with_its_opt_in():
     config = compile_config(RULE, "rules.yaml")
-    [report] = preview_node(DescribedNode(node=withheld(), facts=FACTS), config, now=NOW).kept_keys
+    [report] = preview_node(make_enriched(withheld(), FACTS, NOW), config, now=NOW).kept_keys
     recorded = plan_and_apply(withheld(), FACTS, TAINT)
     assert report_kept_keys(managed(recorded)) == (report,)
     assert report.fix == f"kubectl annotate node web-1 {APPLY_TAINTS_ANNOTATION}=true"
@@ -207,6 +207,6 @@ def test_without_usable_managed_fields_the_client_is_unknown(managed: bytes):
 
 def test_managed_fields_are_not_written_to_a_facts_file():
     node = NODES[0]
-    file = encode_facts([DescribedNode(node=managed(node), facts=FACTS)])
+    file = encode_facts([make_enriched(managed(node), FACTS, NOW)])
     assert b"managedFields" not in file
     assert [each.node for each in parse_facts(file)] == [node]

@@ -25,12 +25,16 @@ def test_several_messages_one_a_line_are_a_facts_file():
     messages = [
         encode(make_node_enriched(make_node(name), make_facts(node_name=name))) for name in ("a", "b")
     ]
-    assert [each.name for each in parse_facts(b"\n".join(messages))] == ["a", "b"]
+    assert [each.node.name for each in parse_facts(b"\n".join(messages))] == ["a", "b"]
 
 
 def test_without_a_node_it_is_what_the_machines_kubelet_would_register():
     (read,) = parse_facts(MINIMAL)
-    assert (read.name, read.node.provided_node_ip, read.node.is_initialized) == ("web-1", "10.0.0.5", False)
+    assert (read.node.name, read.node.provided_node_ip, read.node.is_initialized) == (
+        "web-1",
+        "10.0.0.5",
+        False,
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
-from cli.cluster.described_node import DescribedNode
+from cli.cluster.machine_events import make_enriched
 from cli.render import output
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
@@ -48,9 +48,8 @@ def test_a_change_is_shown_for_each_node_before_it_is_done(monkeypatch: pytest.M
 
 
 def test_the_preview_has_the_external_ips_that_the_file_selects():
-    described = DescribedNode(
-        node=make_node(), facts=make_facts(addresses=on_link("eth0", "10.0.0.5", "203.0.113.7", "100.64.0.7"))
-    )
+    addresses = on_link("eth0", "10.0.0.5", "203.0.113.7", "100.64.0.7")
+    described = make_enriched(make_node(), make_facts(addresses=addresses), NOW)
     for settings, expected in (
         ("{}", ["203.0.113.7"]),
         ("{discovery: false}", []),
@@ -115,17 +114,15 @@ def test_what_somebody_else_has_changed_is_not_a_change_of_the_file():
     node = apply_config(load_samples()["metal"], OLD).node
     labels = {**node.labels, "example.com/clean": "mine"}
     theirs = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
-    comparison = compare([DescribedNode(node=theirs, facts=load_samples()["metal"].facts)], OLD, NEW)
+    comparison = compare([make_enriched(theirs, load_samples()["metal"].facts, NOW)], OLD, NEW)
     (difference,) = comparison.different
     assert "example.com/clean" not in [change.key for change in difference.changes]
 
 
 def test_nodes_with_the_same_changes_stand_together_and_are_counted():
     names = [f"n-{number:02}" for number in range(30)]
-    nodes = [
-        DescribedNode(node=make_node(name), facts=make_facts(node_name=name, zone="z1")) for name in names
-    ]
-    other = DescribedNode(node=make_node("o"), facts=make_facts(node_name="o", platform="aws"))
+    nodes = [make_enriched(make_node(name), make_facts(node_name=name, zone="z1"), NOW) for name in names]
+    other = make_enriched(make_node("o"), make_facts(node_name="o", platform="aws"), NOW)
     zoned = "nodeSelector: [{matchExpressions: [{key: zone, operator: Exists}]}]"
     new = compile_config(f"transformations: [{{{zoned}, labels: {{a: b}}}}]", "new.yaml")
     configs = (compile_config("{}", "old.yaml"), new)

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
-from cli.cluster.described_node import make_unreachable
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
+from cli.cluster.machine_events import make_unreachable
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import AbsentObject, Unavailable, list_known

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.cluster.described_node import DescribedNode
+from cli.cluster.machine_events import make_enriched
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts, parse_facts
@@ -379,9 +379,8 @@ def explain(cloud: NamedCloud, node: Node, *messages: InstanceMetadata) -> NodeE
     facts = cloud.make_facts()
     event = make_node_enriched(node, facts)
     queried = msgspec.structs.replace(facts, system=None, queried_at=NOW + timedelta(hours=1))
-    described = DescribedNode(node=node, facts=queried)
     flow = make_flow("web-1", event, *messages)
-    return explain_node_evidence(make_evidence(node, machine_result=described, flow=flow), DeletionPolicy())
+    return explain_node_evidence(make_evidence(node, queried, flow=flow), DeletionPolicy())
 
 
 def test_explain_node_names_the_account_that_supplies_a_value(cloud: NamedCloud):
@@ -404,7 +403,7 @@ def test_explain_node_says_why_an_account_supplies_nothing(cloud: NamedCloud):
 
 
 def test_render_names_the_account_in_a_file_with_completed_facts(cloud: NamedCloud):
-    completed = DescribedNode(node=NODE, facts=complete(cloud, cloud.make_metadata()))
+    completed = make_enriched(NODE, complete(cloud, cloud.make_metadata()), NOW)
     [described] = parse_facts(encode_facts([completed]))
     config = compile_config("", "ccm-config.yaml")
     text = render_lines(format_preview(preview_node(described, config, now=NOW), config))

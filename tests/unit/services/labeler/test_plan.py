@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.described_node import DescribedNode
 from cli.render.facts_file import load_samples
+from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
@@ -50,7 +50,7 @@ def settled(node: Node, facts: MachineFacts | None = None) -> Node:
 
 @pytest.mark.parametrize("sample", load_samples().values(), ids=list(load_samples()))
 def test_every_platform_gives_its_built_in_labels_and_the_provider_id_of_its_native_controllers(
-    sample: DescribedNode,
+    sample: NodeEnriched,
 ):
     reported, node = sample.facts.platform, sample.node
     after = apply_plan(node, planned(node, sample.facts, cluster_name="prod"))

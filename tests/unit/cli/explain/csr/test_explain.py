@@ -12,6 +12,7 @@ from cli.cluster.certificate_signing_request import (
     CsrCondition,
     find_newest,
 )
+from cli.cluster.machine_events import make_enriched, make_unreachable
 from cli.explain.csr.output import explanation_to_json, format_explanation, suggest_actions
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, list_contested_addresses
 from cli.explain.csr.request_explanation import RequestExplanation, explain_request
@@ -52,11 +53,15 @@ def evidence(
     **fields: Any,
 ) -> RequestEvidence:
     nodes = tuple(node for node, _ in machines)
-    looks = {node.name: look for node, look in machines if look is not None}
+    reports = {
+        node.name: make_enriched(node, look, NOW)
+        if isinstance(look, MachineFacts)
+        else make_unreachable(node, look, NOW)
+        for node, look in machines
+        if look is not None
+    }
     requests = fields.pop("requests", (request,))
-    return RequestEvidence(
-        csr=request, requests=requests, nodes=nodes, machine_results=looks, at=NOW, **fields
-    )
+    return RequestEvidence(csr=request, requests=requests, nodes=nodes, reports=reports, at=NOW, **fields)
 
 
 def condition(kind: str, message: str) -> CsrCondition:

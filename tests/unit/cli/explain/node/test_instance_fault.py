@@ -6,11 +6,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from cli.cluster.described_node import DescribedNode
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_verdict
 from libs.common.contract.events import Decided, Event
-from libs.common.contract.machine import MachineFault
+from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeCondition
 from services.cloud.core.judge_round import NEVER_SEEN
 from services.lifecycle.core.decide import DeletionPolicy, Keep
@@ -40,9 +39,8 @@ def decided(outcome: str, reason: str) -> Decided:
     return make_decided("lifecycle", uid=LOST.uid, outcome=outcome, reason=reason)
 
 
-def answering(provider_id: str = PROVIDER_ID) -> DescribedNode:
-    facts = make_facts(node_name="web-1", platform="hcloud", provider_id=provider_id)
-    return DescribedNode(node=LOST, facts=facts)
+def answering(provider_id: str = PROVIDER_ID) -> MachineFacts:
+    return make_facts(node_name="web-1", platform="hcloud", provider_id=provider_id)
 
 
 class Case(NamedTuple):
@@ -97,7 +95,7 @@ CASES: Final = {
     ),
     "not lifecycle's": keeps("none of ownership.providerIDSchemes", DELETE, GONE, file=OF_OTHERS),
     "another providerID": keeps(
-        "another providerID: 'hcloud://1002'", REGISTER, GONE, machine_result=answering("hcloud://1002")
+        "another providerID: 'hcloud://1002'", REGISTER, GONE, machine=answering("hcloud://1002")
     ),
     "another credential": keeps(
         "before the credential was loaded",
@@ -108,7 +106,7 @@ CASES: Final = {
         "account prod has another instance", REGISTER, make_unknown(LOST, namesake="12")
     ),
     "its machine is not reported on": keeps(
-        "metadata has not reported on its machine yet", "component=metadata", GONE, machine_result=None
+        "metadata has not reported on its machine yet", "component=metadata", GONE, machine=None
     ),
     "never seen": case(
         "instance-never-seen",
@@ -136,7 +134,7 @@ CASES: Final = {
 
 def explain(node: Node, *messages: Event, **evidence: Any) -> NodeExplanation:
     flow = make_flow("web-1", *messages)
-    known: dict[str, Any] = {"machine_result": SILENT, "flow": flow} | evidence
+    known: dict[str, Any] = {"machine": SILENT, "flow": flow} | evidence
     return explain_node_evidence(make_evidence(node, **known), DeletionPolicy())
 
 

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from cli.cluster.described_node import DescribedNode
 from cli.cluster.installation import find_container, read_service_settings
 from cli.cluster.pods import Pod
 from cli.explain.command import node as explain_node_command
@@ -123,20 +122,13 @@ ANOTHER: Final = MachineFault(
 REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
 
 
-def evidence(
-    of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
-) -> NodeEvidence:
-    described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
-    return make_evidence(of, file=file, machine_result=described, **fields)
-
-
 def explain(
     of: Node,
     look: MachineFacts | MachineFault | None = None,
     terms: DeletionPolicy = TERMS,
     **fields: Any,
 ) -> NodeExplanation:
-    return explain_node_evidence(evidence(of, look, **fields), terms)
+    return explain_node_evidence(make_evidence(of, look, **fields), terms)
 
 
 def decided(service: str, outcome: str, reason: str) -> Decided:
@@ -186,23 +178,24 @@ HOSTILE_NODE: Final = node(
     labels={"team": HOSTILE},
 )
 EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
-    "well": (evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
-    "joining": (evidence(joining(age=timedelta(seconds=5)), facts()), TERMS),
-    "no-metadata": (evidence(joining(), facts(platform="hcloud")), TERMS),
-    "silent-while-joining": (evidence(joining(), SILENCE), TERMS),
-    "owned-by-others": (evidence(FOREIGN, facts(platform="metal"), file=OWNERSHIP), TERMS),
+    "well": (make_evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
+    "joining": (make_evidence(joining(age=timedelta(seconds=5)), facts()), TERMS),
+    "no-metadata": (make_evidence(joining(), facts(platform="hcloud")), TERMS),
+    "silent-while-joining": (make_evidence(joining(), SILENCE), TERMS),
+    "owned-by-others": (make_evidence(FOREIGN, facts(platform="metal"), file=OWNERSHIP), TERMS),
     "mismatch": (
-        evidence(node(provider_id="hcloud://7"), facts(platform="hcloud", provider_id="hcloud://8")), TERMS
+        make_evidence(node(provider_id="hcloud://7"), facts(platform="hcloud", provider_id="hcloud://8")),
+        TERMS,
     ),
-    "replaced": (evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED), TERMS),
-    "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
-    "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
-    "without-access": (evidence(joining(), not_queried_reason="cannot access the Talos API: no "
+    "replaced": (make_evidence(node(SILENT_KUBELET), ANOTHER, foreign=REPLACED), TERMS),
+    "shut-down": (make_evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
+    "preempted": (make_evidence(PREEMPTED, SILENCE), SPOT),
+    "without-access": (make_evidence(joining(), not_queried_reason="cannot access the Talos API: no "
         "talosconfig"), TERMS),
-    "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
-    "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
+    "said": (make_evidence(node(), SILENCE, flow=WORDS), TERMS),
+    "said-nothing": (make_evidence(node(), facts(), flow=flow()), TERMS),
     "hostile": (
-        evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, flow=flow(
+        make_evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, flow=flow(
             decided("ipam", HOSTILE, HOSTILE), unreadable=(HOSTILE,)
         )), TERMS
     ),
@@ -233,7 +226,7 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
     there = (ForeignMachine(address=text, node_name=text, uuid=text, queried_at=NOW),)
     words = flow(decided("ipam", text, text), WENT, unreadable=(text,))
     explanation = explain(
-        of, fault(kind, text), answered_by=there, inconclusive_reason=text, flow=words, file=OWNERSHIP
+        of, fault(kind, text), foreign=there, inconclusive_reason=text, flow=words, file=OWNERSHIP
     )
     told = shown(explanation, 80)
     assert told.replace("\n", "").isprintable()
@@ -277,7 +270,7 @@ FORECASTS: Final = {
     ),
     "not lifecycle's": (
         explain(
-            node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED, file="ownership: {providerIDSchemes: [x]}"
+            node(SILENT_KUBELET), ANOTHER, foreign=REPLACED, file="ownership: {providerIDSchemes: [x]}"
         ), "not-owned", "has none of ownership.providerIDSchemes",
     ),
     "its account has it no more": (
@@ -354,7 +347,7 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
     there = (
         (ForeignMachine(address="10.0.0.5", node_name=bears, uuid=uuid, queried_at=NOW),) if answered else ()
     )
-    looked = evidence(of, fault(kind, "so it is"), answered_by=there)
+    looked = make_evidence(of, fault(kind, "so it is"), foreign=there)
     ago = NOW - timedelta(hours=1)
     last = QueryResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
     first = QueryResult(started_at=ago, ended_at=ago, received_at=0.0, attempt=1)
@@ -380,7 +373,7 @@ def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_fi
 def test_what_stands_there_is_told_and_what_is_no_event_too():
     said, subject = make_node_enriched(node(), facts()), "talosccm.v1.decided.ipam.node.web-5"
     decision = decided("ipam", "x", "y")
-    known = evidence(node(), flow=flow(said, OBSERVED, decision, unreadable=(subject,)))
+    known = make_evidence(node(), flow=flow(said, OBSERVED, decision, unreadable=(subject,)))
     assert (known.machine_event, known.observed, known.find_decision(IPAM)) == (said, OBSERVED, decision)
     assert explanation_to_json(explain_node_evidence(known, TERMS))["lastMessages"]["unreadable"] == [subject]
 
@@ -393,7 +386,7 @@ def test_a_route_to_a_server_that_is_gone_or_off_is_reported():
     routed = msgspec.structs.replace(LOST, status=msgspec.structs.replace(LOST.status, conditions=conditions))
     of_another = msgspec.structs.replace(GONE, provider_id="hcloud://2")
     shown = [
-        describe_route(evidence(routed, flow=flow(report)))
+        describe_route(make_evidence(routed, flow=flow(report)))
         for report in (GONE, make_shut_down(LOST), make_exists(LOST), of_another)
     ]
     text = "Network 7 routes it"
@@ -403,7 +396,7 @@ def test_a_route_to_a_server_that_is_gone_or_off_is_reported():
 def test_an_error_of_the_machine_is_printed_once_and_then_named():
     decision = decided("labeler", "unchanged", f"left as it is: connect: {SILENCE.message}; retried")
     silent = msgspec.structs.replace(UNREACHABLE, fault=SILENCE)
-    found = evidence(node(), SILENCE, flow=flow(silent, OBSERVED, decision))
+    found = make_evidence(node(), SILENCE, flow=flow(silent, OBSERVED, decision))
     text = render_lines(format_explanation(explain_node_evidence(found, TERMS)))
     messages = text.partition("Last messages")[2]
     assert messages.count("the error of the check `machine`") == 2

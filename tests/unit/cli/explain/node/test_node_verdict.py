@@ -7,11 +7,10 @@ import msgspec
 import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
-from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from cli.explain.node.node_evidence import choose_machine_result
+from cli.explain.node.node_evidence import choose_report
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation
 from cli.inside.flow_snapshot import FlowResult, FlowSnapshot, FlowUnavailable, StreamSnapshot
@@ -125,16 +124,16 @@ NOT_OURS: Final = registered(provider_id="aws:///z/i-1")
 OF_AWS: Final = set_ownership_record(initialized(provider_id="aws:///z/i-1"), '{"v":1}')
 SILENT: Final = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp-1", message="no answer")
 FACTS: Final = make_facts(node_name="web-1")
-ANSWERS: Final = DescribedNode(node=WAITS, facts=FACTS)
+ANSWERS: Final = FACTS
 ENRICHED: Final = msgspec.structs.replace(make_node_enriched(WAITS, FACTS), enriched_at=NOW - MINUTE)
 RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
 NO_RIGHT: Final = FlowUnavailable(reason="no right")
 NO_NATS: Final = FlowUnavailable(reason="NATS does not answer: refused")
 BARE: Final[dict[str, Any]] = {"ip": "", "taints": ()}
 CASES: Final = {
-    "no watcher leads": case(WAITS, "no-leader", machine_result=ANSWERS, lease=RELEASED),
+    "no watcher leads": case(WAITS, "no-leader", machine=ANSWERS, lease=RELEASED),
     "a watcher leads according to its messages": case(
-        WAITS, "watcher-silent", machine_result=ANSWERS, flow=flow(), lease=RELEASED
+        WAITS, "watcher-silent", machine=ANSWERS, flow=flow(), lease=RELEASED
     ),
     "no stream": case(WAITS, "no-stream", flow=FlowSnapshot(at=NOW)),
     "a full stream": case(WAITS, "stream-full", flow=flow(WAITS, stream=FULL)),
@@ -144,14 +143,12 @@ CASES: Final = {
         registered(10 * MINUTE, READY, BLOCKED), "no-leader", "nats-silent", flow=NO_NATS, lease=RELEASED
     ),
     "metadata is silent": case(WAITS, "metadata-silent", flow=flow(WAITS)),
-    "the labeler is silent": case(
-        WAITS, "labeler-silent", machine_result=ANSWERS, flow=flow(WAITS, ENRICHED)
-    ),
+    "the labeler is silent": case(WAITS, "labeler-silent", machine=ANSWERS, flow=flow(WAITS, ENRICHED)),
     "only the Node itself says it": case(
         registered(10 * MINUTE, READY, BLOCKED), "talos-silent", flow=NO_RIGHT, not_queried_reason="none"
     ),
     "a rule of a file that is not here fails": case(
-        registered(10 * MINUTE, READY, RULE_FAILS), "rule-fails", machine_result=ANSWERS
+        registered(10 * MINUTE, READY, RULE_FAILS), "rule-fails", machine=ANSWERS
     ),
     "no service has published anything": case(
         WAITS, "cause-unknown", flow=NO_RIGHT, not_queried_reason="none"
@@ -172,19 +169,19 @@ CASES: Final = {
     "all pods of NATS are down": case(
         registered(10 * MINUTE, READY, BLOCKED), "nats-silent", flow=NO_RIGHT, pods=pods("nats", False, False)
     ),
-    "it has just joined": case(registered(2 * SECOND), machine_result=ANSWERS, flow=flow()),
+    "it has just joined": case(registered(2 * SECOND), machine=ANSWERS, flow=flow()),
     "it waits for its CNI for two minutes": case(
-        registered(2 * MINUTE, WITHOUT_CNI), "cause-unknown", "not-ready", machine_result=ANSWERS
+        registered(2 * MINUTE, WITHOUT_CNI), "cause-unknown", "not-ready", machine=ANSWERS
     ),
     "its kubelet never reported": case(
-        make_node(created=NOW - 2 * MINUTE), "cause-unknown", "not-ready", machine_result=ANSWERS
+        make_node(created=NOW - 2 * MINUTE), "cause-unknown", "not-ready", machine=ANSWERS
     ),
     "its kubelet falls silent soon": case(
-        registered(50 * SECOND, SILENT_KUBELET), "cause-unknown", "kubelet-silent", machine_result=ANSWERS
+        registered(50 * SECOND, SILENT_KUBELET), "cause-unknown", "kubelet-silent", machine=ANSWERS
     ),
-    "silent, and once written by us": case(OF_AWS, "talos-silent", machine_result=SILENT),
-    "silent, and never written by us": case(NOT_OURS, "owner-unknown", machine_result=SILENT),
-    "another's by its providerID": case(NOT_OURS, "of-another-controller", machine_result=ANSWERS),
+    "silent, and once written by us": case(OF_AWS, "talos-silent", machine=SILENT),
+    "silent, and never written by us": case(NOT_OURS, "owner-unknown", machine=SILENT),
+    "another's by its providerID": case(NOT_OURS, "of-another-controller", machine=ANSWERS),
     "another's by the file": case(registered(**BARE), "of-another", file=OF_TEAM_A),
     "another's by its scheme": case(
         registered(**BARE, provider_id="aws:///z/i-1"), "of-another", file=OF_TALOS
@@ -221,14 +218,14 @@ def test_these_faults_are_found_and_no_others(name: str):
 @pytest.mark.parametrize(
     ("node", "evidence", "state", "status", "text"),
     [
-        (DONE, {"machine_result": ANSWERS}, "well", 0, "healthy: initialized and ready"),
-        (still_tainted(SECOND), {"machine_result": ANSWERS}, "moving", 0, "starting since "),
-        (still_tainted(10 * MINUTE), {"machine_result": ANSWERS}, "stuck", 1, "not schedulable since "),
-        (NEW, {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
-        (registered(5 * SECOND, WITHOUT_CNI), {"machine_result": ANSWERS}, "moving", 0, "being initialized"),
-        (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine_result": ANSWERS}, "moving", 0, "starting"),
+        (DONE, {"machine": ANSWERS}, "well", 0, "healthy: initialized and ready"),
+        (still_tainted(SECOND), {"machine": ANSWERS}, "moving", 0, "starting since "),
+        (still_tainted(10 * MINUTE), {"machine": ANSWERS}, "stuck", 1, "not schedulable since "),
+        (NEW, {"machine": ANSWERS}, "moving", 0, "being initialized since "),
+        (registered(5 * SECOND, WITHOUT_CNI), {"machine": ANSWERS}, "moving", 0, "being initialized"),
+        (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine": ANSWERS}, "moving", 0, "starting"),
         # Without a providerID, it is not called initialized.
-        (registered(HOUR, taints=()), {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
+        (registered(HOUR, taints=()), {"machine": ANSWERS}, "moving", 0, "being initialized since "),
         (registered(**BARE), {"file": OF_TEAM_A, "is_query_skipped": True}, "another's", 0, "managed by an"),
         # A machine that was not to be queried does not fail.
         (NEW, {"is_query_skipped": True}, "moving", 2, "being initialized since "),
@@ -260,7 +257,7 @@ def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too
 
 def test_the_pods_of_all_services_in_one_process_are_selected_without_a_component():
     one_process = FlowUnavailable(reason="one process", is_all_in_one=True)
-    (finding,) = explained(WAITS, lease=RELEASED, flow=one_process, machine_result=ANSWERS).verdict.findings
+    (finding,) = explained(WAITS, lease=RELEASED, flow=one_process, machine=ANSWERS).verdict.findings
     logs = "kubectl -n kube-system logs -l app.kubernetes.io/name=talos-cloud-controller-manager --tail=50."
     assert finding.fix.endswith(logs)
 
@@ -272,7 +269,7 @@ def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     named = msgspec.structs.replace(
         request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
     )
-    verdict = explained(node, machine_result=ANSWERS, flow=flow(), requests=(named,)).verdict
+    verdict = explained(node, machine=ANSWERS, flow=flow(), requests=(named,)).verdict
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
     assert "talos-ccm explain csr 'csr $(reboot)'. Then" in told
@@ -287,8 +284,8 @@ def failed(kind: FaultKind, node: Node = DONE, known: FlowResult | None = None) 
     `known` is the flow; by default, metadata has queried the machine a minute ago.
     """
     fault = MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
-    evidence = make_evidence(node, machine_result=fault, flow=known or answered(node, MINUTE))
-    return explain_node_evidence(choose_machine_result(evidence), DeletionPolicy())
+    evidence = make_evidence(node, machine=fault, flow=known or answered(node, MINUTE))
+    return explain_node_evidence(choose_report(evidence), DeletionPolicy())
 
 
 def answered(node: Node, ago: timedelta) -> FlowSnapshot:
