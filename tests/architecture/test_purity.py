@@ -34,7 +34,7 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.(cloud|console|csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
+    r"services\.(?!bootstrap\b|definitions\b)\w+\.(?!core\b)\w+",
     r"services\.console\.login\.(guarded_pages|login_pages|session_keeper)",
     r"services\.metadata\.machines\.\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",

@@ -1,11 +1,15 @@
 """One writer per field, and every service publishes only what its service spec declares."""
 
 import ast
+import re
 from collections import Counter
 from itertools import combinations
+from typing import cast
 
 import pytest
 
+from libs.common.cloud_config.kubernetes_names import why_reserved
+from libs.common.cloud_config.model import Kind
 from libs.common.contract import events
 from libs.common.contract.services import (
     CLAIM_PAGES_NAMESPACE,
@@ -60,6 +64,18 @@ def test_no_field_has_two_writers():
     for one, other in combinations(SERVICE_TABLE, 2):
         for field in one.owns:
             assert not any(field.startswith(f"{foreign}.") for foreign in other.owns), (field, other.service)
+
+
+def test_no_rule_may_set_a_key_of_a_node_that_a_service_owns():
+    pattern = r"node/(?:metadata|spec)\.(labels|annotations|taints)\[(.+)\]"
+    named = [
+        found.groups()
+        for wiring in SERVICE_TABLE
+        for field in wiring.owns
+        if (found := re.fullmatch(pattern, field))
+    ]
+    assert len(named) >= 3
+    assert [key for kind, key in named if not why_reserved(cast("Kind", kind), key)] == []
 
 
 @pytest.mark.parametrize("wiring", SERVICE_TABLE, ids=lambda wiring: wiring.service)

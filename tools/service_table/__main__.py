@@ -7,10 +7,11 @@ from tools.service_table.chart import (
     render_memory_file,
     render_permissions_file,
     render_services_file,
+    render_values_file,
     render_values_schema,
 )
 from tools.service_table.compose import render_compose_file, render_dockerfile, render_prometheus_file
-from tools.service_table.services_page import render_services_page
+from tools.service_table.services_page import render_readme, render_services_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,10 +19,12 @@ ROOT = Path(__file__).parents[2]
 def render_files() -> Iterator[tuple[Path, str]]:
     """Yield each file and the content that it must have."""
     for name, render in (
+        ("deploy/k8s/chart/values.yaml", render_values_file),
         ("deploy/k8s/chart/values.schema.json", render_values_schema),
         ("deploy/compose/compose.yaml", render_compose_file),
         ("deploy/compose/prometheus.yaml", render_prometheus_file),
         ("Dockerfile", render_dockerfile),
+        ("README.md", render_readme),
     ):
         yield ROOT / name, render((ROOT / name).read_text())
     yield ROOT / "deploy/k8s/chart/files/rights.yaml", render_permissions_file()

@@ -6,9 +6,9 @@ from typing import Final
 
 from libs.common.contract.services import (
     CONSOLE,
+    CONTROLLER_SERVICES,
     CSR,
     IPAM,
-    LIFECYCLE,
     METADATA,
     NAMED_SERVICES,
     SERVICES,
@@ -19,17 +19,10 @@ from tools.generated_part import replace_part
 
 _PORT: Final = WATCHER.port  # each container has an address of its own
 _SERVICE_NETWORKS: Final = "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112"
-_CONTROLLERS: Final = "--controllers=cloud-node,node-csr-approval,cloud-node-lifecycle"
 # The flags that the cluster of deploy/compose needs; a service without an entry needs none.
 _FLAGS: Final = {
-    METADATA.service: (_CONTROLLERS, "--allocate-node-cidrs"),
     CSR.service: (_SERVICE_NETWORKS,),
-    IPAM.service: (
-        "--allocate-node-cidrs",
-        "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56",
-        _SERVICE_NETWORKS,
-    ),
-    LIFECYCLE.service: (_CONTROLLERS,),
+    IPAM.service: ("--cluster-cidr=10.244.0.0/16,fd00:10:244::/56", _SERVICE_NETWORKS),
 }
 # The console listens on the loopback only; this container publishes its port.
 _NETWORK_OF: Final = {CONSOLE.service: "console-port"}
@@ -88,9 +81,21 @@ def _render_container(spec: ServiceSpec) -> str:
 def _list_arguments(spec: ServiceSpec) -> Iterable[str]:
     yield f"services.{spec.service}"
     yield from (f"--{flag}=/cluster/{spec.service}/{file}" for flag, file in _list_credentials(spec))
+    yield from _list_selecting_flags(spec)
     yield from _FLAGS.get(spec.service, ())
     yield f"--secure-port={_PORT}"
     yield "--secure-serving=false"
+
+
+def _list_selecting_flags(spec: ServiceSpec) -> Iterator[str]:
+    """Yield the flags that select all controllers; metadata queries what the selected ones need."""
+    is_selected_by_name = spec.controller.name and not (spec.controller.in_wildcard or spec.controller.flag)
+    if spec is METADATA or is_selected_by_name:
+        named = (each.controller for each in CONTROLLER_SERVICES if not each.controller.flag)
+        yield f"--controllers={','.join(each.display_name for each in named)}"
+    for each in CONTROLLER_SERVICES:
+        if each.controller.flag and spec in (METADATA, each):
+            yield f"--{each.controller.flag}"
 
 
 def _list_credentials(spec: ServiceSpec) -> Iterator[tuple[str, str]]:

@@ -68,12 +68,14 @@ _OURS: Final = "it is this controller's own"
 _CONDITION: Final = "Kubernetes sets and removes it by the condition of the node"
 _CLOUD_PROVIDER: Final = "it is the cloud provider's own"
 
-# A prefix includes its slash: talos.dev/x belongs to Talos, mytalos.dev/x does not.
+# A domain includes its slash: talos.dev/x belongs to Talos, mytalos.dev/x does not.
 _PREFIXES: Final[Mapping[str, str]] = {
     "talos.dev/": _TALOS,
     "networking.talos.dev/": _TALOS,
     "cluster.talos.dev/": _TALOS,
     "extensions.talos.dev/": _TALOS,
+    "node.cloudprovider.kubernetes.io/talos-ccm-": _OURS,
+    "talos-ccm.node-restriction.kubernetes.io/": _OURS,
 }
 _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
     "labels": {
@@ -82,16 +84,11 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "kubernetes.io/arch": _KUBELET,
         "beta.kubernetes.io/os": _KUBELET,
         "beta.kubernetes.io/arch": _KUBELET,
-        "talos-ccm.node-restriction.kubernetes.io/record": _OURS,
-        "talos-ccm.node-restriction.kubernetes.io/instance": _OURS,
     },
     "annotations": {
         "alpha.kubernetes.io/provided-node-ip": _KUBELET,
         "node.alpha.kubernetes.io/ttl": _KUBERNETES,
         **dict.fromkeys(UNPLANNED_ANNOTATIONS, _KUBELET),
-        "node.cloudprovider.kubernetes.io/talos-ccm-owned": _OURS,
-        "node.cloudprovider.kubernetes.io/talos-ccm-apply-taints": _OURS,
-        "node.cloudprovider.kubernetes.io/talos-ccm-instance": _OURS,
     },
     "taints": {
         **dict.fromkeys(CONDITION_TAINTS, _CONDITION),

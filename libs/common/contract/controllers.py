@@ -5,13 +5,13 @@ from typing import Final
 
 from libs.common.contract.services import (
     ACCOUNT_CONTROLLERS,
+    CONTROLLER_SERVICES,
     CSR,
     IPAM,
     LABELER,
     LIFECYCLE,
     LOAD_BALANCERS,
     ROUTES,
-    SERVICES,
     Controller,
 )
 
@@ -21,7 +21,7 @@ NODE_IPAM: Final = IPAM.controller.name
 NODE_LIFECYCLE: Final = LIFECYCLE.controller.name
 SERVICE_LB: Final = LOAD_BALANCERS.name
 NODE_ROUTE: Final = ROUTES.name
-_OF_NODES: Final = tuple(spec.controller for spec in SERVICES if spec.controller.name)
+_OF_NODES: Final = tuple(spec.controller for spec in CONTROLLER_SERVICES)
 SELECTABLE: Final = (*_OF_NODES, *ACCOUNT_CONTROLLERS)
 ALIASES: Final[Mapping[str, str]] = {alias: each.name for each in SELECTABLE for alias in each.aliases}
 # All names of the controllers that work on Nodes.

@@ -444,6 +444,8 @@ SERVICES: tuple[ServiceSpec, ...] = (
     IPAM,
     LIFECYCLE,
 )
+# Those that a controller's name selects: they act on what metadata publishes.
+CONTROLLER_SERVICES: tuple[ServiceSpec, ...] = tuple(spec for spec in SERVICES if spec.controller.name)
 NAMED_SERVICES: tuple[ServiceSpec, ...] = (*SERVICES, CONSOLE)  # all but those of cloud accounts
 SERVICE_TABLE: tuple[ServiceSpec, ...] = (*SERVICES, CLOUD, CONSOLE)
 # The chart installs services that need no machine after those that do.

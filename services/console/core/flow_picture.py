@@ -7,7 +7,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, WATCHER
+from libs.common.contract.services import (
+    CONTROLLER_SERVICES,
+    LIFECYCLE,
+    METADATA,
+    WATCHER,
+    ServiceSpec,
+)
+from libs.common.contract.subjects import ENRICHED_CSR
 from services.console.core.overview import LATE_SECONDS, Health, ServiceStatus, count_of, describe_errors
 
 _KUBERNETES: Final = "kubernetes"
@@ -16,14 +23,19 @@ _CLOUDS: Final = "clouds"
 _QUERIED: Final = (_MACHINES, _CLOUDS)  # a service queries them, and they send no message
 _TALOS_ERROR: Final = "failed Talos calls"
 _SHORT_SECONDS: Final = 1.0  # messages that wait no longer are on their way
+
+
+def _get_enriched_kind(spec: ServiceSpec) -> str:
+    """Return the kind of messages from metadata that the service acts on."""
+    is_of_requests = any(durable.filter.startswith(ENRICHED_CSR) for durable in spec.durables)
+    return "enriched_csr" if is_of_requests else "enriched"
+
+
 _EDGES: Final = (  # source, target, and the kind of its messages
     (_KUBERNETES, WATCHER.service, "observed"),
     (WATCHER.service, METADATA.service, "observed"),
     (_MACHINES, METADATA.service, "enriched"),
-    (METADATA.service, LABELER.service, "enriched"),
-    (METADATA.service, CSR.service, "enriched_csr"),
-    (METADATA.service, IPAM.service, "enriched"),
-    (METADATA.service, LIFECYCLE.service, "enriched"),
+    *((METADATA.service, spec.service, _get_enriched_kind(spec)) for spec in CONTROLLER_SERVICES),
     (_CLOUDS, LIFECYCLE.service, "cloud"),
 )
 

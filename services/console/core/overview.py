@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from libs.common.bus.protocol import ConsumerStats
 from libs.common.contract.events import PULSE_TTL_SECONDS, Leading, Pulse
-from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, WATCHER
+from libs.common.contract.services import CONTROLLER_SERVICES, CSR, LABELER, METADATA, WATCHER
 from services.console.core.cloud_rows import AccountRow
 from services.console.core.node_record import seconds_of
 
@@ -62,10 +62,10 @@ def list_service_statuses(flow: FlowState) -> tuple[ServiceStatus, ...]:
     statuses = (
         _judge_watcher(flow),
         _judge_metadata(flow),
-        *(_judge_consumer(flow, service) for service in (LABELER.service, CSR.service, IPAM.service)),
-        ServiceStatus(service=LIFECYCLE.service, health="ok", text="follows the evidence about machines")
-        if _has_pulse(flow, LIFECYCLE.service)
-        else ServiceStatus(service=LIFECYCLE.service, health="off", text="no process runs it"),
+        *(
+            _judge_consumer(flow, spec.service) if spec.durables else _judge_follower(flow, spec.service)
+            for spec in CONTROLLER_SERVICES
+        ),
         *_list_accounts(flow),
     )
     return tuple(_apply_pulses(flow, status) for status in statuses)
@@ -150,6 +150,12 @@ def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
     elif health == "ok" and service == CSR.service and flow.denied:
         health, text = "warning", f"denied requests: {flow.denied}"
     return _make_status(flow, service, health, text)
+
+
+def _judge_follower(flow: FlowState, service: str) -> ServiceStatus:
+    if not _has_pulse(flow, service):
+        return ServiceStatus(service=service, health="off", text="no process runs it")
+    return ServiceStatus(service=service, health="ok", text="follows the flow")
 
 
 def _has_pulse(flow: FlowState, service: str) -> bool:

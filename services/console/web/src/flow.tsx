@@ -4,60 +4,82 @@ import * as format from "./format";
 import { colorOf, Mark } from "./parts";
 import { clock, overview } from "./store";
 
-interface Position {
-  title?: string;
-  x: number;
-  y: number;
-  href?: string;
-}
+type Point = { x: number; y: number };
 
-const [WIDTH, HEIGHT] = [1052, 300]; // of the picture
-const [BOX_WIDTH, BOX_HEIGHT] = [184, 66];
-const POSITIONS: Record<string, Position> = {
-  kubernetes: { title: "kube-apiserver", x: 0, y: 117 },
-  watcher: { x: 280, y: 117 },
-  metadata: { x: 560, y: 117, href: "#/nodes?state=stuck" },
-  machines: { title: "Talos machines", x: 560, y: 0 },
-  labeler: { x: 868, y: 0, href: "#/nodes?state=stuck" },
-  csr: { x: 868, y: 78, href: "#/certificates" },
-  ipam: { x: 868, y: 156, href: "#/networks" },
-  lifecycle: { x: 868, y: 234 },
-  clouds: { title: "cloud accounts", x: 560, y: 234, href: "#/clouds" },
+const WIDTH = 1052; // of the picture
+const [BOX_WIDTH, BOX_HEIGHT, GAP] = [184, 66, 12];
+// x, and y as a share of what the picture is higher than a box. Every other service is in a column at the right.
+const FIXED: Record<string, [x: number, share: number]> = {
+  kubernetes: [0, 0.5],
+  watcher: [280, 0.5],
+  metadata: [560, 0.5],
+  machines: [560, 0],
+  clouds: [560, 1],
+};
+const COLUMN = 868;
+const TITLES: Record<string, string> = {
+  kubernetes: "kube-apiserver",
+  machines: "Talos machines",
+  clouds: "cloud accounts",
+};
+const LINKS: Record<string, string> = {
+  metadata: "#/nodes?state=stuck",
+  labeler: "#/nodes?state=stuck",
+  csr: "#/certificates",
+  ipam: "#/networks",
+  clouds: "#/clouds",
 };
 
 export function Flow() {
   const { places, edges } = overview.value;
+  const { height, positions } = arrange(places.map((place) => place.service));
   return (
-    <div class="relative mx-auto max-w-295 lg:aspect-1052/300">
+    <div
+      class="relative mx-auto max-w-295 lg:aspect-[1052/var(--picture-height)]"
+      style={{ "--picture-height": `${height}` }}
+    >
       <svg
         class="absolute size-full overflow-visible max-lg:hidden"
-        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        viewBox={`0 0 ${WIDTH} ${height}`}
         role="group"
         aria-label="Messages between the services"
       >
         {edges.map((edge) => (
-          <EdgeLine key={edge.source + edge.target} edge={edge} />
+          <EdgeLine
+            key={edge.source + edge.target}
+            edge={edge}
+            from={positions.get(edge.source)!}
+            to={positions.get(edge.target)!}
+          />
         ))}
       </svg>
       <ul class="stack gap-2">
-        {places.map((place) => (
-          <PlaceBox key={place.service} place={place} position={POSITIONS[place.service]!} />
-        ))}
+        {places.map((place) => {
+          const { x, y } = positions.get(place.service)!;
+          const style = { left: `${(x / WIDTH) * 100}%`, top: `${(y / height) * 100}%` };
+          return <PlaceBox key={place.service} place={place} style={style} />;
+        })}
       </ul>
     </div>
   );
 }
 
-function PlaceBox({ place, position }: { place: ServiceStatus; position: Position }) {
+/** The upper left corner of each place; the picture is as high as its column. */
+function arrange(names: string[]): { height: number; positions: Map<string, Point> } {
+  const column = names.filter((name) => !FIXED[name]);
+  const height = column.length * (BOX_HEIGHT + GAP) - GAP;
+  const positions = new Map<string, Point>();
+  for (const [name, [x, share]] of Object.entries(FIXED)) positions.set(name, { x, y: share * (height - BOX_HEIGHT) });
+  for (const [row, name] of column.entries()) positions.set(name, { x: COLUMN, y: row * (BOX_HEIGHT + GAP) });
+  return { height, positions };
+}
+
+function PlaceBox({ place, style }: { place: ServiceStatus; style: { left: string; top: string } }) {
   const { service, health, text, details } = place;
-  const { title = service, x, y, href } = position;
+  const [title, href] = [TITLES[service] ?? service, LINKS[service]];
   const label = `${title}, ${health}: ${text}${details ? `. ${details}` : ""}`;
   return (
-    <li
-      class={`place ${health} ${colorOf(health)}`}
-      style={{ left: `${(x / WIDTH) * 100}%`, top: `${(y / HEIGHT) * 100}%` }}
-      title={label}
-    >
+    <li class={`place ${health} ${colorOf(health)}`} style={style} title={label}>
       <p class="flex items-center gap-2 font-semibold text-plain">
         <Mark health={health} />
         {href ? (
@@ -77,10 +99,10 @@ function PlaceBox({ place, position }: { place: ServiceStatus; position: Positio
   );
 }
 
-function EdgeLine({ edge }: { edge: Edge }) {
+function EdgeLine({ edge, from, to }: { edge: Edge; from: Point; to: Point }) {
   const { is_off: isOff, rate = 0, lag, lag_since: since, is_late: isLate, errors } = edge;
   const seconds = Math.max(0.25, 1.6 / Math.sqrt(rate)); // in which a dash moves by its distance to the next
-  const { path, label, note } = layOut(edge);
+  const { path, label, note } = layOut(from, to, edge.is_query);
   const wait = lag && `${format.count(lag)} ${lag === 1 ? "waits" : "wait"}`;
   const age = since ? `, ${format.age(clock.value - since)}` : "";
   return (
@@ -108,8 +130,6 @@ function EdgeLine({ edge }: { edge: Edge }) {
   );
 }
 
-type Point = { x: number; y: number };
-
 function Text({ at, text, color }: { at: Point; text: string; color: string }) {
   return (
     <text class={`halo text-xs ${color}`} text-anchor="end" {...at}>
@@ -119,8 +139,7 @@ function Text({ at, text, color }: { at: Point; text: string; color: string }) {
 }
 
 /** A line from the bottom of a place to the top of another, or from its right side to the left side. */
-function layOut({ source, target, is_query: isQuery }: Edge): { path: string; label: Point; note: Point } {
-  const [from, to] = [POSITIONS[source]!, POSITIONS[target]!];
+function layOut(from: Point, to: Point, isQuery?: boolean): { path: string; label: Point; note: Point } {
   if (from.x === to.x) {
     const [x, top, bottom] = [from.x + BOX_WIDTH / 2, from.y + BOX_HEIGHT, to.y];
     const y = (top + bottom) / 2 + 4;

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.common.contract import services as table
 from services.console.core.flow_picture import Edge, judge, list_edges, list_places
 from services.console.core.history import STEP_SECONDS, History
 from services.console.core.overview import ServiceStatus
 
 NOW = 1_000_000.0
 SERVICES = tuple(
-    ServiceStatus(service=name, health="ok", text="nothing waits")
-    for name in ("watcher", "metadata", "labeler", "csr", "ipam", "lifecycle")
+    ServiceStatus(service=spec.service, health="ok", text="nothing waits") for spec in table.SERVICES
 )
 
 

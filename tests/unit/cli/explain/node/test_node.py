@@ -31,7 +31,7 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
-from libs.common.contract.services import IPAM, LIFECYCLE
+from libs.common.contract.services import CONTROLLER_SERVICES, IPAM, LIFECYCLE
 from services.lifecycle.core.decide import Delete, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.core.evidence import (
     LIFECYCLE_LABEL,
@@ -248,7 +248,7 @@ def test_the_exit_status_says_whether_all_is_well_and_json_says_the_same(name: s
     assert told["lifecycle"]["outcome"] == explanation.deletion.outcome
     assert [each["fault"] for each in told["verdict"]["findings"]] == [each.fault for each in findings]
     assert [step["what"] for step in told["steps"]] == [step.what for step in explanation.steps]
-    assert len(told["owners"]) == 4
+    assert len(told["owners"]) == len(CONTROLLER_SERVICES)
 
 
 # ---- whether lifecycle would delete it
