@@ -17,7 +17,7 @@ from libs.common.bus.delivery import (
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import ownership_labels
 from libs.common.contract.node import Node
-from libs.common.contract.node_patch import build_node_patch
+from libs.common.contract.node_patch import Operation, build_node_patch
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import NotFound
 from libs.common.kube.event_recorder import EventRecorder
@@ -160,6 +160,7 @@ class NodeReconciler:
             return
         # A dry run writes records all the same: they take time.
         record = await self._apply(case, plan_instance_record(case), is_dry_run=self.settings.observe_only)
+        case = self.build_case(case.node)  # messages may have arrived meanwhile
         change = plan_shutdown_taint(case)
         taint = await self._apply(case, change, is_dry_run=self.settings.is_dry_run)
         changes = (*record, *taint)
@@ -182,22 +183,32 @@ class NodeReconciler:
         """Write the change and return what was changed, in words.
 
         Raises KubeError; FenceFailed if the Node has changed: it is planned again when that is observed.
+        Raises TemporaryError if lifecycle may not write the Node any more.
         """
         if change is None:
             return ()
         if is_dry_run:
             return (f"would have {change.kind}",)
-        node = case.node
+        # The write before may have taken long.
+        if not self.can_reconcile() or explain_exclusion(self.ownership(), case.node):
+            raise TemporaryError("lifecycle may not write now", change.kind)
+        try:
+            await self.kube.patch_node(case.node.name, self._build_patch(case.node, change))
+        except NotFound:
+            return ()
+        self._report_change(case.node, change)
+        return (change.kind.value,)
+
+    def _build_patch(self, node: Node, change: NodeChange) -> list[Operation]:
         guarded = ownership_labels(self.ownership())
         operations = build_node_patch(node, msgspec.structs.replace(change.changes, guarded_labels=guarded))
         if change.kind in (ChangeKind.WROTE_RECORD, ChangeKind.VOIDED_RECORD):
             # A kubelet may change the UUID that the record names.
             uuid = node.status.node_info.system_uuid
-            operations = [{"op": "test", "path": "/status/nodeInfo/systemUUID", "value": uuid}, *operations]
-        try:
-            await self.kube.patch_node(node.name, operations)
-        except NotFound:
-            return ()
+            return [{"op": "test", "path": "/status/nodeInfo/systemUUID", "value": uuid}, *operations]
+        return operations
+
+    def _report_change(self, node: Node, change: NodeChange) -> None:
         log.info(change.kind.value, extra={"node": node.name, "reason": change.reason})
         if change.kind is ChangeKind.VOIDED_RECORD:
             text = f"Its record is void: {change.reason}"
@@ -206,7 +217,6 @@ class NodeReconciler:
         elif change.kind is not ChangeKind.WROTE_RECORD:
             is_set = change.kind is ChangeKind.SET_TAINT
             metrics.LIFECYCLE_SHUTDOWN_TAINTS.labels("set" if is_set else "removed").inc()
-        return (change.kind.value,)
 
     async def _report(
         self, case: DeletionCase, state: _NodeState, outcome: str, reason: str, changes: tuple[str, ...] = ()

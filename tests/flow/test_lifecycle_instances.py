@@ -4,14 +4,18 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
+from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import AnyInstanceReport
 from libs.common.contract.instances import InstanceWitness, read_instance_record
 from libs.common.contract.node import Node
+from libs.common.kube.api import KubeApi
+from services.lifecycle.core.node_change import SHUTDOWN_TAINT
 from tests.bus_actors import wait_for_value, wait_until
 from tests.bus_server import make_flow_fixtures
 from tests.instance_reports import ANCHOR, BY_ANCHOR, PROVIDER_ID, make_exists, make_gone
-from tests.lifecycle_actors import NEW_UUID, NODES, OWN_UUID, LifecycleFlow, make_answering
+from tests.lifecycle_actors import NEW_UUID, NODES, OWN_UUID, PATIENT, LifecycleFlow, make_answering
 
 flow, any_flow = make_flow_fixtures(LifecycleFlow.open)
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-01T00:00:00Z"}
@@ -75,6 +79,38 @@ async def test_a_dry_run_writes_the_record_and_nothing_else(flow: LifecycleFlow)
             await publish_gone(flow, node)
         await flow.wait_for_decision("web-1", "would-delete", "no instance")
     assert await flow.get_node("web-1") == node
+
+
+@pytest.mark.parametrize("lost", ["leadership", "ownership"])
+async def test_after_the_first_write_of_an_attempt_the_right_to_write_is_checked_again(
+    flow: LifecycleFlow, lost: str
+):
+    def lose(api: KubeApi) -> KubeApi:
+        api.__class__ = LosingApi
+        return api
+
+    class LosingApi(KubeApi):
+        """The right to write is lost while the Node is written."""
+
+        async def patch_node(self, *arguments: Any, **options: Any) -> Node:
+            patched = await super().patch_node(*arguments, **options)
+            if lost == "leadership":
+                flow.clock.advance(PATIENT["lease_duration_seconds"])
+            else:
+                service._reconciler.ownership = lambda: Ownership(provider_id_schemes=("other",))
+            return patched
+
+    taint = msgspec.to_builtins(SHUTDOWN_TAINT)
+    async with flow.run_lifecycle(kube=lose) as service:
+        node = await flow.add_lost_node(provider_id=PROVIDER_ID, uuid=OWN_UUID, taints=[taint])
+        await report(flow, make_exists, node)
+        await wait_until(lambda: bool(service._build_case(node).instances), "the report is received")
+        await flow.publish(make_answering(node, stream_id=flow.stream_id, provider_id=PROVIDER_ID))
+        await wait_until(lambda: "web-1" in service._reconciler._retries, "the second write is given up")
+        found = await flow.get_node("web-1")
+        assert found is not None
+        assert read_instance_record(found) is not None
+        assert SHUTDOWN_TAINT in found.spec.taints
 
 
 async def test_observing_only_writes_no_record(flow: LifecycleFlow):
