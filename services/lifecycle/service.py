@@ -48,6 +48,7 @@ class LifecycleService:
             exclude=is_csr_or_service_subject,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._restart_evidence,
+            on_unreadable=self._node_index.forget_histories,  # it may contradict them
         )
         self._cloud_follower = CloudFollower(
             subjects=INSTANCE_REPORTS,

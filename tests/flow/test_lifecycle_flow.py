@@ -18,7 +18,15 @@ from services.lifecycle.core.node_index import DeletionCase
 from tests.builders import make_facts
 from tests.bus_actors import wait_until, wait_until_ready
 from tests.bus_server import make_flow_fixtures
-from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow, make_answering, make_foreign_machine
+from tests.lifecycle_actors import (
+    GRACE,
+    LEASE,
+    NODES,
+    REFUSED,
+    LifecycleFlow,
+    make_answering,
+    make_foreign_machine,
+)
 
 GOING = msgspec.structs.replace(make_facts(), stage="shutting down")
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
@@ -155,6 +163,19 @@ async def test_where_messages_may_have_been_missed_the_looks_begin_anew(tmp_path
             await wait_until(lambda: bool(service.problems()), "it is noticed")
             await flow.buses.nats.restart()
             await wait_until(lambda: not service.problems(), "it is followed again")
+        await flow.publish_replacement(node)
+        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
+        assert await flow.get_node("web-1") is not None
+
+
+async def test_after_a_message_that_cannot_be_read_the_looks_begin_anew(flow: LifecycleFlow):
+    newer: Any = "of a newer version"
+    async with flow.run_lifecycle():
+        node = await flow.add_lost_node()
+        await flow.publish_replacement(node)
+        await flow.publish_replacement(node)
+        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
+        await flow.publish_poll_result(node, fault=msgspec.structs.replace(REFUSED, kind=newer))
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
         assert await flow.get_node("web-1") is not None

@@ -171,6 +171,20 @@ async def test_an_account_that_shows_it_alive_ends_all_evidence(flow: LifecycleF
         assert await flow.get_node("web-1") is not None
 
 
+async def test_after_a_report_that_cannot_be_read_the_rounds_begin_anew(flow: LifecycleFlow):
+    newer: Any = "of a newer version"
+    async with flow.run_lifecycle():
+        node = await add_recorded_node(flow)
+        await publish_gone(flow, node)
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "2 of 3")
+        witness = InstanceWitness(kind=newer, id="1", asked_at=flow.clock.now())
+        await report(flow, make_gone, node, witness=witness)
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "1 of 3")
+        assert await flow.get_node("web-1") is not None
+
+
 async def test_a_report_under_the_subject_of_another_account_is_dropped(flow: LifecycleFlow):
     async with flow.run_lifecycle() as service:
         node = await add_recorded_node(flow)

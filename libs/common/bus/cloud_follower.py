@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from libs.common.bus.protocol import Bus, Message, StreamPosition
+from libs.common.bus.protocol import Bus, Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import connection_problems
 from libs.common.contract.events import InstanceEvent
 from libs.common.contract.services import is_account_name
@@ -51,6 +51,8 @@ class CloudFollower(Generic[EventT]):
 
     def apply(self, message: Message) -> None:
         event = message.event
+        if isinstance(event, UnreadablePayload):
+            self.on_missed()
         if not isinstance(event, self.kind):
             return
         if subject_of(event) != message.subject or not is_account_name(event.account):

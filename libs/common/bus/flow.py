@@ -67,6 +67,7 @@ class Flow:
     on_expired: Callable[[Message], None] = lambda message: None
     on_stream_replaced: Callable[[], None] = lambda: None
     on_caught_up: Callable[[], None] = lambda: None
+    on_unreadable: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.cache = StreamCache(
@@ -77,6 +78,7 @@ class Flow:
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
+            on_unreadable=self.on_unreadable,
         )
         self._has_leader = asyncio.Event()
         self._failed_subjects: set[str] = set()

@@ -48,6 +48,7 @@ class StreamCache:
     on_expired: Callable[[Message], None] = lambda message: None  # a stored message left the stream
     on_stream_replaced: Callable[[], None] = lambda: None  # another stream ID voids the stored messages
     on_caught_up: Callable[[], None] = lambda: None  # after each replay
+    on_unreadable: Callable[[], None] = lambda: None  # a message is skipped, as one of a newer version
 
     def __post_init__(self) -> None:
         self._messages: dict[str, Message] = {}
@@ -207,6 +208,7 @@ class StreamCache:
             self._replayed.add(message.subject)
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
+            self.on_unreadable()
             return  # its consumer publishes a dead letter; the cache contains only readable messages
         self._fenced.pop(message.subject, None)
         if self.is_of_another_stream(message):
