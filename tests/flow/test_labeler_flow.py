@@ -1,19 +1,21 @@
 """The labeler on a real bus and an in-memory API server: the requests that it sends and avoids."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
 from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.events import DeadLetter
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
-from libs.common.contract.subjects import ENRICHED_NODE
+from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE
 from libs.common.kube.errors import FenceFailed
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from tests.builders import UNINITIALIZED, make_facts, make_node
-from tests.bus_actors import wait_until
+from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
@@ -66,6 +68,23 @@ async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_i
         await flow.enrich(make_node(), make_facts())  # the watcher has not seen the condition yet
         await flow.wait_for_decision("web-1", "initialized")
     assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
+
+
+async def test_a_value_of_a_newer_version_is_refused_once_and_reported_and_holds_up_no_node(flow: FlowActor):
+    kube, dead = InMemoryNodes(make_node()), f"{DEAD_LETTERS}.labeler.node.web-1"
+    async with run_labeler(flow.url, kube):
+        newer: Any = "frozen"
+        await flow.publish_unreachable(make_node(), msgspec.structs.replace(REFUSED, kind=newer))
+        letter = await wait_for_value(lambda: flow.bus.get_last(dead))
+        assert isinstance(letter.event, DeadLetter)
+        assert "Invalid enum value 'frozen' - at `$.fault.kind`" in letter.event.reason
+        await flow.wait_until_handled()
+        assert [each.redelivered for each in (await flow.bus.stats()).consumers if each.unacknowledged] == []
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        again = await flow.bus.get_last(dead)
+        assert again is not None
+        assert again.sequence == letter.sequence
 
 
 async def test_a_changed_machine_changes_its_node_in_one_write(flow: FlowActor):
