@@ -81,7 +81,8 @@ def _why_not_confirmed(
         found = ", ".join(message.addresses) or "none that counts"
         return f"the machine was reached at {facts.node_ip}, but the addresses of {provider_id} are {found}"
     if not node.spec.provider_id and message.asked_at < facts.queried_at:
-        return f"no answer about {provider_id} since the machine was last reached"
+        # If it stays, cloud's clock is behind metadata's.
+        return f"no answer about {provider_id} since the machine was last reached, by their clocks"
     return ""
 
 
