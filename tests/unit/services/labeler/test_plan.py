@@ -91,6 +91,15 @@ def test_a_node_that_says_what_its_machine_says_is_left_as_it_is():
     assert (plan.outcome, plan.reason, plan.summary) == ("unchanged", IN_SYNC_REASON, ())
 
 
+def test_a_public_ipv6_address_that_a_router_advertises_later_is_added_and_blocks_nothing():
+    advertised = AddressStatus(address="2001:db8:1::7/64", link="eth0", flags=0)
+    facts = make_facts()
+    later = msgspec.structs.replace(facts, addresses=(*facts.addresses, advertised))
+    plan = planned(settled(make_node(), facts), later)
+    expected = ("addresses InternalIP=10.0.0.5, ExternalIP=2001:db8:1::7, Hostname=web-1",)
+    assert (plan.summary, plan.blocker, plan.notices) == (expected, None, ())
+
+
 def test_the_configured_cluster_name_goes_before_the_one_that_talos_knows():
     facts = make_facts(cluster_name="of-talos")
     key = "node.cloudprovider.kubernetes.io/clustername"
