@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
-from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.bus.protocol import Message, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Event, Leading, ObjectGone, OrderedObservation, SnapshotComplete
+from libs.common.contract.events import Leading, ObjectGone, OrderedObservation, SnapshotComplete
 from libs.common.contract.subjects import subject_of
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
@@ -84,8 +82,8 @@ class PublishedState:
 
     def get(self, kind: Kind[ObjectT], name: str) -> ObservedEvent | None:
         """Return the last observation of that name, even if fenced; None if there is none."""
-        event = self._last_event(f"{kind.subject}.{name}")
-        return event if isinstance(event, ObservedEvent) else None
+        message = self._last_message(f"{kind.subject}.{name}")
+        return message.event if message is not None and isinstance(message.event, ObservedEvent) else None
 
     def has_later(self, kind: Kind[ObjectT], listed: ObjectT) -> bool:
         """Whether the last epoch published a later state of that name than this object of a new list."""
@@ -171,19 +169,23 @@ class PublishedState:
         self.on_stream_replaced()
 
     def _share_event(self, message: Message) -> Message:
-        """Return the message with the event that it was published with, whose object is in the store."""
-        for known in (self._undelivered.get(message.subject), self._cache.get(message.subject)):
-            if known is not None and known.sequence == message.sequence and known.event == message.event:
-                return msgspec.structs.replace(message, event=known.event)
-        return message
+        """Return the same message as it was published, whose object is in the store; else this one."""
+        own, known = self._undelivered.get(message.subject), self._cache.get(message.subject)
+        if own is not None and own.sequence == message.sequence:
+            return own
+        # In a replay, but the stream may have lost that message and reused its sequence.
+        is_same = known is not None and known.sequence == message.sequence and known.event == message.event
+        return known if known is not None and is_same else message
 
-    def _last_event(self, subject: str) -> Event | None:
-        """Return the event of the last message of this stream, whether or not followers ignore it."""
-        cache = self._cache
-        found = (self._undelivered.get(subject), cache.get_fenced(subject), cache.get(subject))
-        messages = [each for each in found if each is not None and not cache.is_of_another_stream(each)]
-        event = max(messages, key=lambda message: message.sequence).event if messages else None
-        return None if isinstance(event, UnreadablePayload) else event
+    def _last_message(self, subject: str) -> Message | None:
+        """Return the last message of this stream, whether or not followers ignore it."""
+        last = self._cache.get(subject)
+        for other in (self._undelivered.get(subject), self._cache.get_fenced(subject)):
+            if other is None or self._cache.is_of_another_stream(other):
+                continue
+            if last is None or last.sequence < other.sequence:
+                last = other
+        return last
 
 
 def _is_of_watcher(message: Message) -> bool:

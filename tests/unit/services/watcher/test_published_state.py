@@ -21,16 +21,18 @@ def a_flow(*messages, last: int = 10, **callbacks) -> PublishedState:
     return flow
 
 
-def test_nothing_is_held_before_it_is_followed_to_its_end():
-    flow = PublishedState(clock=ManualClock())
+def test_nothing_is_held_before_it_is_followed_to_its_end_and_each_change_of_that_is_told():
+    changes: list[int] = []
+    flow = PublishedState(clock=ManualClock(), on_change=lambda: changes.append(flow.follow_generation))
     assert "not connected" in flow.problems()[0]
     assert flow.follow_generation == 0
     flow.start_replay(builders.make_position())
     assert "still replaying" in flow.problems()[0]
-    assert flow.follow_generation == 0
     flow.finish_replay()
     assert flow.problems() == ()
-    assert flow.follow_generation == 1
+    flow.mark_disconnected("server went away")
+    assert "server went away" in flow.problems()[0]
+    assert changes == [0, 1, 0]
 
 
 def test_the_last_word_of_each_node_is_held_and_what_others_made_of_it_is_not():
