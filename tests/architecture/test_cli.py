@@ -79,7 +79,12 @@ def test_the_command_imports_no_shell_module_of_a_service_except_for_queries_and
         (
             "cli/status",
             "services.ipam",
-            ("core.pages.decode_page", "core.pool_usage.measure_usage", "settings.IpamSettings"),
+            (
+                "core.pages.decode_pages",
+                "core.pools.build_pools",
+                "core.pool_usage.measure_usage",
+                "settings.IpamSettings",
+            ),
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -10,7 +10,6 @@ import msgspec
 from cli.cluster.installation import find_container, read_service_settings
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot
 from cli.cluster.unavailable import list_known
-from cli.inside.flow_snapshot import FlowSnapshot
 from cli.status.ipam.pod_cidrs import (
     ClaimConflict,
     ClaimedBlock,
@@ -26,31 +25,29 @@ from libs.common.contract.controllers import NODE_IPAM
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.networks import (
     Family,
-    Network,
     NetworkSet,
     contains,
-    explain_no_blocks,
     parse_cached_network,
     parse_foreign_network,
     parse_network,
 )
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
-from libs.common.kube.objects import ConfigMap
-from services.ipam.core.effective_networks import NetworkFlags
+from services.ipam.core.effective_networks import NetworkFlags, resolve_networks
 from services.ipam.core.pages import (
     Claim,
     Page,
-    UnreadablePage,
-    decode_page,
+    Pages,
+    decode_pages,
     page_range_of,
 )
 from services.ipam.core.pool_usage import end_quarantine, measure_usage
-from services.ipam.core.pools import DEFAULT_POOL, EffectiveNetworks, Pool
+from services.ipam.core.pools import DEFAULT_POOL, EffectiveNetworks, Pool, build_pools
 from services.ipam.settings import IpamSettings
 
 _DEFAULT_OWNERSHIP: Final = Ownership()
 _DEFAULT_SETTINGS: Final = IpamSettings()
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -101,11 +98,6 @@ class IpamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return 1 if self.conflicts else 0
 
 
-def read_pages(stored: Iterable[ConfigMap]) -> tuple[Page, ...]:
-    """Return the readable pages."""
-    return tuple(page for page in map(decode_page, stored) if isinstance(page, Page))
-
-
 def assess_pod_cidrs(
     snapshot: ClusterSnapshot, stored: ClaimPages, given: Mapping[str, str], file: CloudConfig | None = None
 ) -> IpamStatus:
@@ -117,30 +109,18 @@ def assess_pod_cidrs(
     unavailable = (snapshot.flow_problem, *snapshot.list_unavailable_parts(*parts))
     file = file or snapshot.cloud_config
     settings = read_service_settings(IpamSettings, given, find_container(snapshot.pods, IPAM))
-    flags = _add_published_networks(settings.network_flags, snapshot.flow_snapshot)
+    flow, pages = snapshot.flow_snapshot, decode_pages(stored.after, Pages())
+    networks = flow.networks.event if flow and flow.networks else None
+    published = networks if isinstance(networks, ClusterNetworksObserved) else None
     found = build_ipam_status(
         stored,
         list_known(snapshot.nodes),
-        resolve_pools(flags, file.pools, read_pages(stored.after)),
+        list_pools(settings.network_flags, file.pools, published, tuple(pages.by_range.values())),
         at=snapshot.at,
         quarantine=settings.quarantine,
         ownership=file.ownership.for_controller(NODE_IPAM),
     )
     return msgspec.structs.replace(found, unavailable=tuple(filter(None, unavailable)))
-
-
-def _add_published_networks(flags: NetworkFlags, flow: FlowSnapshot | None) -> NetworkFlags:
-    networks = flow.networks.event if flow and flow.networks else None
-    if not isinstance(networks, ClusterNetworksObserved):
-        return flags
-    masks = (networks.node_cidr_mask_size_ipv4, networks.node_cidr_mask_size_ipv6)
-    ipv4, ipv6 = (0, 0) if flags.mask_size else masks
-    return msgspec.structs.replace(
-        flags,
-        cluster_cidrs=flags.cluster_cidrs or networks.pod_cidrs,
-        mask_size_ipv4=flags.mask_size_ipv4 or ipv4 or 0,
-        mask_size_ipv6=flags.mask_size_ipv6 or ipv6 or 0,
-    )
 
 
 def build_ipam_status(
@@ -153,19 +133,16 @@ def build_ipam_status(
     ownership: Ownership = _DEFAULT_OWNERSHIP,
 ) -> IpamStatus:
     """Return the status at one moment. `quarantine` is ipam's quarantine period."""
-    pages = read_pages(stored.after)
-    unreadable = [page for page in map(decode_page, stored.after) if isinstance(page, UnreadablePage)]
+    pages, before = (decode_pages(each, Pages()) for each in (stored.after, stored.before))
     foreign = {node.uid for node in nodes if why_not_owned(ownership, node)}
-    claims = {claim.block: claim for page in pages for claim in page.claims.values()}
+    claims = {claim.block: claim for page in pages.by_range.values() for claim in page.claims.values()}
     present = {node.uid for node in nodes}
     gone = [claim for claim in claims.values() if claim.uid not in present]
     resting = [claim for claim in gone if claim.gone_since is not None]
-    known_before = {
-        (claim.block, claim.uid) for page in read_pages(stored.before) for claim in page.claims.values()
-    }
+    known_before = before.find_absent(present)
     # A claim that is younger than the Node list may have a Node that is younger, too.
     orphans = [c for c in gone if c.gone_since is None and (c.block, c.uid) in known_before]
-    held = tuple(list_pod_cidrs(nodes, claims, {page.name for page in unreadable}, foreign))
+    held = tuple(list_pod_cidrs(nodes, claims, {page.name for page in pages.unreadable}, foreign))
     carried = [str(n) for one in held if (n := parse_foreign_network(one.pod_cidr or "")) is not None]
     rests = {claim.block for claim in resting}
     return IpamStatus(
@@ -179,7 +156,7 @@ def build_ipam_status(
         pools=tuple(_count_pools(pools, {*(claims.keys() - rests), *carried}, rests)),
         pod_cidrs=held,
         quarantined=_list_quarantined(resting, quarantine),
-        conflicts=find_conflicts(held, orphans, unreadable, took_over=bool(stored.after)),
+        conflicts=find_conflicts(held, orphans, pages.unreadable, took_over=bool(stored.after)),
     )
 
 
@@ -242,45 +219,40 @@ def _count_outside_pools(
         yield PoolStatus(network=where, mask=prefix, in_use=used, quarantined=quarantined)
 
 
-def resolve_pools(flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:
+def list_pools(
+    flags: NetworkFlags,
+    specs: Sequence[PoolSpec],
+    published: ClusterNetworksObserved | None,
+    pages: Sequence[Page],
+) -> tuple[Pool, ...]:
     """Return the pools of the file, or of the cluster CIDRs if the file has none; () if neither names any.
 
-    Raises ValueError if a network or a mask is unusable. For a mask that neither flags nor file set, ipam
-    reads the machine config. This function uses the mask of most claims instead.
+    `published` are the networks of metadata. Without them, a mask that neither flags nor file set is that of
+    most claims. Raises ValueError if ipam cannot use a network or a mask.
     """
-    specs = specs or (PoolSpec(name=DEFAULT_POOL, index=0, cidrs=flags.cluster_cidrs),)
-    usual = _get_default_masks(flags, specs, pages)
-    return tuple(pool for spec in specs for pool in _make_pools(spec, usual))
+    observed = published or _guess_networks(flags, specs, pages)
+    # The networks of Services exclude blocks, and change no pool.
+    match resolve_networks(flags, msgspec.structs.replace(observed, service_cidrs=()), added=()):
+        case EffectiveNetworks() as networks:
+            specs = specs or (PoolSpec(name=DEFAULT_POOL, index=0, cidrs=networks.cidrs),)
+            return tuple(
+                pool
+                for spec in specs
+                for family in dict.fromkeys(network.family for network in map(parse_network, spec.cidrs))
+                for pool in build_pools(spec, family, networks)
+            )
+        case refused:
+            raise ValueError(refused.reason)
 
 
-def _make_pools(spec: PoolSpec, usual: dict[Family, int]) -> Iterator[Pool]:
-    for network in map(parse_network, spec.cidrs):
-        mask = _get_own_mask(spec, network.family) or usual[network.family]
-        why = explain_no_blocks(network, mask)
-        if why:
-            raise ValueError(f"pool {spec.name} cannot be used: {why}")
-        yield Pool(spec.name, network.family, str(network), mask)
-
-
-def _get_default_masks(
-    flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]
-) -> dict[Family, int]:
-    claimed = _count_claimed_masks(specs, pages)
-    cidrs = flags.cluster_cidrs or [cidr for spec in specs for cidr in spec.cidrs]
-    families = {network.family for network in map(parse_network, cidrs)}
-    of_one: dict[Family, int] = dict.fromkeys(families, flags.mask_size) if len(families) == 1 else {}
-    default = EffectiveNetworks(cidrs=())
-    return {
-        4: flags.mask_size_ipv4 or of_one.get(4) or claimed.get(4) or default.mask_size_ipv4,
-        6: flags.mask_size_ipv6 or of_one.get(6) or claimed.get(6) or default.mask_size_ipv6,
-    }
-
-
-def _count_claimed_masks(specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
+def _guess_networks(
+    flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Sequence[Page]
+) -> ClusterNetworksObserved:
     """Return the mask of most claims, per IP family, in networks without a mask of their own."""
-    usual: list[Network] = []
+    usual = [parse_network(cidr) for cidr in (() if specs else flags.cluster_cidrs)]
     for spec in specs:
-        usual += [n for n in map(parse_network, spec.cidrs) if not _get_own_mask(spec, n.family)]
+        own = {4: spec.mask_size_ipv4, 6: spec.mask_size_ipv6}
+        usual += [network for network in map(parse_network, spec.cidrs) if not own[network.family]]
     counts = Counter(
         (block.family, block.prefix)
         for page in pages
@@ -290,8 +262,9 @@ def _count_claimed_masks(specs: Sequence[PoolSpec], pages: Iterable[Page]) -> di
     most: dict[Family, int] = {}
     for (family, prefix), _ in counts.most_common():
         most.setdefault(family, prefix)
-    return most
-
-
-def _get_own_mask(spec: PoolSpec, family: Family) -> int | None:
-    return spec.mask_size_ipv4 if family == 4 else spec.mask_size_ipv6
+    return ClusterNetworksObserved(
+        stream_id="",
+        node_cidr_mask_size_ipv4=most.get(4),
+        node_cidr_mask_size_ipv6=most.get(6),
+        observed_at=_LONG_AGO,
+    )

@@ -126,7 +126,7 @@ def _choose_pools(
             if isinstance(selected, NotReady):
                 return selected
             if selected:
-                found.update({family: _build_pools(spec, family, networks) for family in missing})
+                found.update({family: build_pools(spec, family, networks) for family in missing})
     except ValueError as error:
         return CannotAllocate(str(error))
     return _order_by_family(found, networks)
@@ -145,7 +145,7 @@ def _order_by_family(
     return {family: found[family] for family in dict.fromkeys((*required, *_FAMILIES)) if family in found}
 
 
-def _build_pools(spec: PoolSpec, family: Family, networks: EffectiveNetworks) -> tuple[Pool, ...]:
+def build_pools(spec: PoolSpec, family: Family, networks: EffectiveNetworks) -> tuple[Pool, ...]:
     """Return the spec's pools of a family. Raises ValueError if a network contains no block."""
     mask = _select_mask(family, spec, networks)
     offered = []

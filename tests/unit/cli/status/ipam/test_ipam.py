@@ -17,8 +17,7 @@ from cli.status.ipam.ipam_status import (
     IpamStatus,
     assess_pod_cidrs,
     build_ipam_status,
-    read_pages,
-    resolve_pools,
+    list_pools,
 )
 from cli.status.ipam.pod_cidrs import ConflictKind
 from cli.status.ipam.text import format_ipam_status, format_number
@@ -29,7 +28,7 @@ from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.objects import ConfigMap
 from services.ipam.core.effective_networks import NetworkFlags
-from services.ipam.core.pages import PAGE_BYTES, Claim, Page, Pages, encode_page, page_range_of
+from services.ipam.core.pages import PAGE_BYTES, Claim, Page, Pages, decode_pages, encode_page, page_range_of
 from services.ipam.core.pools import Pool
 from services.ipam.core.release_plan import PresentNode, SweepResult, plan_sweep
 from tests.architecture.sources import ROOT
@@ -196,27 +195,31 @@ def test_large_numbers_are_powers_of_two(value: int, text: str):
     assert format_number(value) == text
 
 
+def list_claims(there: tuple[ConfigMap, ...]) -> tuple[Page, ...]:
+    return tuple(decode_pages(there, Pages()).by_range.values())
+
+
 def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_of_most_claims():
     said = NetworkFlags(cluster_cidrs=("10.244.0.0/16",))
-    there = read_pages(
+    there = list_claims(
         pages(claim("10.8.0.0/26", "a"), claim("10.8.0.64/26", "b"), claim("10.8.1.0/24", "c"))
     )
     metal = PoolSpec(name="metal", index=0, cidrs=("10.8.0.0/16", "fd00:8::/56"))
     own = PoolSpec(name="own", index=1, cidrs=("10.9.0.0/16",), mask_size_ipv4=28)
-    assert resolve_pools(said, (metal, own), there) == (
+    assert list_pools(said, (metal, own), None, there) == (
         Pool("metal", 4, "10.8.0.0/16", 26),
         Pool("metal", 6, "fd00:8::/56", 80),
         Pool("own", 4, "10.9.0.0/16", 28),
     )
-    assert resolve_pools(said, (), there) == (Pool("default", 4, "10.244.0.0/16", 24),)
-    assert resolve_pools(msgspec.structs.replace(said, mask_size=25), (), there)[0].mask == 25
-    assert resolve_pools(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), there)[0].mask == 27
-    assert resolve_pools(
-        NetworkFlags(mask_size=29), (own, PoolSpec(name="x", index=2, cidrs=("10.7.0.0/16",))), ()
-    )[1] == Pool("x", 4, "10.7.0.0/16", 29)
-    assert resolve_pools(NetworkFlags(), (), there) == ()
+    assert list_pools(said, (), None, there) == (Pool("default", 4, "10.244.0.0/16", 24),)
+    assert list_pools(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), None, there)[0].mask == 27
+    assert list_pools(NetworkFlags(), (), None, there) == ()
+    published = ClusterNetworksObserved(
+        stream_id="", service_cidrs=("x",), node_cidr_mask_size_ipv4=25, observed_at=NOW
+    )
+    assert list_pools(NetworkFlags(), (metal,), published, there)[0].mask == 25, "ipam looks at no claims"
     with pytest.raises(ValueError, match="pool default cannot be used: a block of /24 is larger"):
-        resolve_pools(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), ())
+        list_pools(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), None, ())
 
 
 BLOCKS = st.sampled_from(
@@ -235,7 +238,7 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
     there = pages(*(claim(block, name) for block, name in claims.items()))
     nodes = [node(name, cidr) for name, cidr in carried.items()]
     present = {one.uid: PresentNode(one.name, one.spec.pod_cidrs) for one in nodes}
-    by_range = {page.range: page for page in read_pages(there)}
+    by_range = {page.range: page for page in list_claims(there)}
     plans, invalid = plan_sweep(Pages(by_range=by_range), present, rested=(), now=NOW, page_bytes=PAGE_BYTES)
     swept = sum((plan.result for plan in plans), SweepResult(invalid=invalid))
     of_ipam = {(one.node, one.cidr) for one in swept.invalid} | {
