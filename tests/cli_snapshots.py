@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,12 +10,12 @@ import msgspec
 from rich.console import Console
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.kube_events import KubeEvent
 from cli.cluster.kube_objects import COMPONENT, INSTANCE, Container, PodSpec
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.machine_events import make_enriched
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
-from cli.cluster.unavailable import AbsentObject
 from cli.explain.node.node_evidence import NodeEvidence, report_fault
 from cli.inside.flow_snapshot import (
     FlowObject,
@@ -34,7 +34,7 @@ from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import subject_of
 from tests.builders import NOW
 
-STREAM: Final = StreamSnapshot(stream_id="1")
+STREAM: Final = StreamSnapshot(created="1")
 
 
 def make_last_message(event: Event, seconds: float = 0) -> LastMessage:
@@ -75,7 +75,7 @@ def make_evidence(
     Parts of the snapshot have their names, and are empty by default.
     """
     lease = LeaseState(holder="watcher-1", renewed_at=NOW)
-    parts: dict[str, Any] = {"at": NOW, "nodes": (node,), "lease": lease, "config": AbsentObject()}
+    parts: dict[str, Any] = {"at": NOW, "nodes": (node,), "lease": lease, "config": None}
     parts |= dict.fromkeys(("events", "requests", "pods"), ())
     parts |= {name: known.pop(name) for name in [*known] if name in ClusterSnapshot.__struct_fields__}
     evidence = NodeEvidence(
@@ -113,6 +113,11 @@ def make_running_pod(module: str, *flags: str) -> Pod:
     """Return a pod that runs this module with these flags."""
     container = Container(name="c", command=("python", "-m", module), args=flags)
     return Pod(metadata=ObjectMeta(name="pod-0"), spec=PodSpec(containers=(container,)))
+
+
+def make_kube_event(reason: str, message: str, at: datetime = NOW) -> KubeEvent:
+    """Return an Event of Kubernetes about some object."""
+    return KubeEvent(metadata=ObjectMeta(name="e"), reason=reason, message=message, last_timestamp=at)
 
 
 TEXTS: Final = Path(__file__).parent / "unit" / "cli" / "texts"

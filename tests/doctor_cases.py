@@ -156,7 +156,7 @@ def make_flow_snapshot(**changed: Any) -> FlowSnapshot:
     leading = Leading(stream_id=STREAM_ID, epoch=1, holder="watcher-0")
     well = {
         "at": NOW,
-        "stream": StreamSnapshot(stream_id=STREAM_ID, messages=7, bytes=10, max_bytes=1000),
+        "stream": StreamSnapshot(created=STREAM_ID, messages=7, bytes=10, max_bytes=1000),
         "queues": tuple(ConsumerSnapshot(name=d.name, service=d.service, waiting=1) for d in DURABLES),
         "leading": LastMessage(subject="leading", published_at=NOW - SECOND, event=leading),
     }

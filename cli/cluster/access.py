@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from cli.cluster.query import ClusterQuery, MachineQuery
+from cli.cluster.query import ClusterQuery
 from cli.command_exit import CommandError
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
@@ -44,7 +44,7 @@ async def open_kube_client(query: ClusterQuery, *, command: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def open_talos_client(query: MachineQuery, *, with_stage: bool = False) -> AsyncIterator[TalosApi]:
+async def open_talos_client(query: ClusterQuery, *, with_stage: bool = False) -> AsyncIterator[TalosApi]:
     """Open a client for this talosconfig, or for talosctl's default. Raises AccessError.
 
     `with_stage`: each query also reads the machine stage.

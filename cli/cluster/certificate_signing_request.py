@@ -38,11 +38,6 @@ class CertificateSigningRequest(SigningRequest, frozen=True, kw_only=True):
         """Return the creation time, in whole seconds."""
         return self.metadata.creation_timestamp or _LONG_AGO
 
-    @property
-    def is_issued(self) -> bool:
-        """Whether the signer has issued the certificate."""
-        return bool(self.status.certificate)
-
     def find_condition(self, kind: str) -> CsrCondition | None:
         """Return the condition of this type; None if it is absent."""
         return next((one for one in self.status.conditions if one.type == kind), None)
@@ -53,7 +48,7 @@ class CertificateSigningRequest(SigningRequest, frozen=True, kw_only=True):
         for kind, phase in _PHASES.items():
             if condition := self.find_condition(kind):
                 return phase, condition
-        return "approved" if self.is_issued else "pending", None
+        return "approved" if self.status.is_issued else "pending", None
 
     @property
     def signing_request(self) -> SigningRequest:

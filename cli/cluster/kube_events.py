@@ -38,25 +38,13 @@ class KubeEvent(ApiObject, frozen=True, kw_only=True, rename="camel"):
         return self.last_timestamp or self.event_time or self.metadata.creation_timestamp or _LONG_AGO
 
 
-class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Reason, message and time of an Event."""
-
-    reason: str
-    message: str
-    at: datetime
-
-
-def summarize_events(events: Iterable[KubeEvent], about: ObjectReference) -> tuple[EventSummary, ...]:
+def select_events(events: Iterable[KubeEvent], about: ObjectReference) -> tuple[KubeEvent, ...]:
     """Return the Events about this object, newest first."""
-    found = [
-        EventSummary(reason=each.reason, message=each.message, at=each.at)
-        for each in events
-        if (each.involved_object.kind, each.involved_object.uid) == (about.kind, about.uid)
-    ]
+    found = (e for e in events if (e.involved_object.kind, e.involved_object.uid) == (about.kind, about.uid))
     return tuple(sorted(found, key=lambda one: one.at, reverse=True))
 
 
-def find_config_rejection(events: Iterable[EventSummary]) -> EventSummary | None:
+def find_config_rejection(events: Iterable[KubeEvent]) -> KubeEvent | None:
     """Return the Event of a rejected --cloud-config, unless a newer file was accepted."""
     latest = next((each for each in events if each.reason in CONFIG_EVENTS), None)
     return latest if latest is not None and latest.reason == CONFIG_REJECTED else None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
+from cli.cluster.unavailable import RemoteClock, Unavailable
 from cli.command_exit import CommandError
 from libs.common.cloud_config import findings
 from libs.common.kube.api import KubeApi
@@ -111,14 +111,14 @@ async def get_or_unavailable(request: Awaitable[T], right: str) -> T | Unavailab
         return Unavailable(reason=str(error), required_permission=right if is_forbidden else "")
 
 
-async def get_or_absent(request: Awaitable[T], right: str) -> T | AbsentObject | Unavailable:
-    """Return the result, AbsentObject if the object does not exist, or why it is unavailable."""
+async def get_or_absent(request: Awaitable[T], right: str) -> T | Unavailable | None:
+    """Return the result, None if the object does not exist, or why it is unavailable."""
 
-    async def answer() -> T | AbsentObject:
+    async def answer() -> T | None:
         try:
             return await request
         except NotFound:
-            return AbsentObject()
+            return None
 
     return await get_or_unavailable(answer(), right)
 

@@ -22,16 +22,11 @@ class ClusterQuery(msgspec.Struct, frozen=True, kw_only=True):
     nats_servers: tuple[str, ...] = ()  # (): use NATS_URL, else the watcher's pod
     nats_nkey_file: Path | None = None
     nats_ca_file: Path | None = None
-
-
-class MachineQuery(ClusterQuery, frozen=True, kw_only=True):
-    """The installation, and how the command reaches its machines; "" = not given."""
-
     talosconfig: Path | None = None
     talos_endpoints: str = ""
 
 
-class ObjectQuery(MachineQuery, frozen=True, kw_only=True):
+class ObjectQuery(ClusterQuery, frozen=True, kw_only=True):
     """The object to explain."""
 
     name: str

@@ -10,7 +10,7 @@ import msgspec
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.installation import get_lease_name, list_containers
 from cli.cluster.kept_keys import ManagedNode
-from cli.cluster.kube_events import EventSummary, KubeEvent, summarize_events
+from cli.cluster.kube_events import KubeEvent, select_events
 from cli.cluster.kube_objects import COLLECTIONS, Workload
 from cli.cluster.kube_reader import get_or_unavailable, list_all, read_last_date
 from cli.cluster.lease_state import LeaseState, read_lease_state
@@ -18,7 +18,7 @@ from cli.cluster.pod_commands import build_label_selector
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
-from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
+from cli.cluster.unavailable import NOT_QUERIED, Unavailable
 from cli.command_exit import CommandError
 from libs.common.contract.services import (
     CLAIM_PAGES_NAMESPACE,
@@ -110,12 +110,12 @@ async def list_workloads(kube: KubeApi, namespace: str = "") -> tuple[Workload, 
     return tuple(msgspec.structs.replace(each, kind=kind) for kind, found in kinds for each in found)
 
 
-async def list_events(kube: KubeApi, about: ObjectReference) -> tuple[EventSummary, ...]:
+async def list_events(kube: KubeApi, about: ObjectReference) -> tuple[KubeEvent, ...]:
     """Return the Events about an object, newest first. Raises KubeError."""
     query = {"fieldSelector": f"involvedObject.name={about.name}"}
     path = namespaced_path(event_namespace(about), "events")
     found = await list_all(kube, Resource(plural="events", path=path, item=KubeEvent, query=query))
-    return summarize_events(found, about)
+    return select_events(found, about)
 
 
 async def fetch_lease_state(kube: KubeApi, namespace: str, name: str, shown_name: str) -> LeaseState:
@@ -151,13 +151,13 @@ async def fetch_watcher_lease(
     return lease
 
 
-async def _read_config(kube: KubeApi, query: ClusterQuery) -> ConfigFile | AbsentObject:
+async def _read_config(kube: KubeApi, query: ClusterQuery) -> ConfigFile | None:
     """Return the file in the ConfigMap of the chart, if exactly one has it."""
     resource = config_map_resource(query.namespace, build_label_selector(query.release))
     maps = await list_all(kube, resource, raise_unreadable)
     found = [each for each in maps if _CONFIG_KEY in each.data]
     if len(found) != 1:
-        return AbsentObject()
+        return None
     place = f"ConfigMap {query.namespace}/{found[0].metadata.name}"
     return ConfigFile(text=found[0].data[_CONFIG_KEY], source=place)
 

@@ -6,11 +6,11 @@ from typing import Final
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.cluster.kube_events import EventSummary
+from cli.cluster.kube_events import KubeEvent
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
-from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
+from cli.cluster.unavailable import NOT_QUERIED, Unavailable
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Ownership
@@ -54,8 +54,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[CertificateSigningRequest, ...] | Unavailable = NOT_QUERIED  # for serving certificates
     lease: LeaseState | Unavailable = NOT_QUERIED  # that elects the watcher
     pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # of the chart, including those of NATS
-    events: tuple[EventSummary, ...] | Unavailable = NOT_QUERIED  # about the whole cluster, newest first
-    config: ConfigFile | AbsentObject | Unavailable = NOT_QUERIED  # in the chart's ConfigMap
+    events: tuple[KubeEvent, ...] | Unavailable = NOT_QUERIED  # about the whole cluster, newest first
+    config: ConfigFile | Unavailable | None = NOT_QUERIED  # in the chart's ConfigMap
     claims: ClaimPages | Unavailable = NOT_QUERIED
     flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason=NOT_QUERIED.reason)
     certificates: tuple[CertificateSnapshot, ...] = ()  # of services; those of NATS are in `flow`

@@ -1,4 +1,4 @@
-"""Results other than an object: unavailable with a reason, absent, or a remote clock reading. Pure."""
+"""Results other than an object: unavailable with a reason, or a remote clock reading. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -64,10 +64,6 @@ def excess_offset(bounds: tuple[timedelta, timedelta]) -> timedelta:
     if low > CLOCK_TOLERANCE:
         return low
     return high if high < -CLOCK_TOLERANCE else timedelta()
-
-
-class AbsentObject(msgspec.Struct, frozen=True):
-    """An object that does not exist."""
 
 
 NOT_QUERIED: Final = Unavailable(reason="not queried")

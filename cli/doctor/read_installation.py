@@ -25,7 +25,7 @@ from cli.cluster.pod_commands import query_flow
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, list_pods, list_workloads, read_cluster
 from cli.cluster.snapshot import ConfigFile
-from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.cluster.unavailable import Unavailable
 from cli.command_exit import CommandError
 from cli.doctor.kubelet_queries import (
     probe_credential_in_pod,
@@ -123,24 +123,24 @@ async def _read_upstream_leases(
         lease = await get_or_absent(kube.get_lease(SYSTEM, name), right)
         if isinstance(lease, Unavailable):
             return lease
-        if not isinstance(lease, AbsentObject):
+        if lease is not None:
             found.append(read_lease_state(lease.spec, f"{SYSTEM}/{name}"))
     return tuple(found)
 
 
-async def _read_config(kube: KubeApi, seen: InstallationSnapshot) -> ConfigFile | AbsentObject | Unavailable:
+async def _read_config(kube: KubeApi, seen: InstallationSnapshot) -> ConfigFile | Unavailable | None:
     name, key = seen.installation.config_file
-    text = await _read_config_map(kube, seen, name, key) if name else AbsentObject()
+    text = await _read_config_map(kube, seen, name, key) if name else None
     return ConfigFile(text=text, source=f"{name}/{key}") if isinstance(text, str) else text
 
 
 async def _read_config_map(
     kube: KubeApi, seen: InstallationSnapshot, name: str, key: str
-) -> str | AbsentObject | Unavailable:
+) -> str | Unavailable | None:
     namespace = seen.installation.namespace
     right = f"get configmaps/{name} --namespace {namespace}"
     found = await get_or_absent(kube.get_config_map(namespace, name), right)
-    return found.data.get(key, AbsentObject()) if isinstance(found, ConfigMap) else found
+    return found.data.get(key) if isinstance(found, ConfigMap) else found
 
 
 async def _review_accounts(kube: KubeApi, seen: InstallationSnapshot) -> AccessReviews | Unavailable:
@@ -182,18 +182,18 @@ async def _exists(kube: KubeApi, path: str) -> bool | None:
 async def _read_talos_objects(kube: KubeApi, seen: InstallationSnapshot) -> TalosObjects:
     name, namespace = seen.installation.talos_account, seen.installation.namespace
     if not name:
-        return TalosObjects(account=AbsentObject(), has_service=True)
+        return TalosObjects(account=None, has_service=True)
     path = f"{_TALOS}/namespaces/{namespace}/serviceaccounts/{name}"
     right = f"get serviceaccounts.talos.dev/{name} --namespace {namespace}"
     account = await get_or_absent(get_object(kube, path, TalosAccount), right)
-    has_kind = await _exists(kube, _TALOS) is not False if isinstance(account, AbsentObject) else True
+    has_kind = await _exists(kube, _TALOS) is not False if account is None else True
     service = await get_or_absent(
         get_bytes(kube, "/api/v1/namespaces/default/services/talos"), "get services/talos --namespace default"
     )
     return TalosObjects(
         account=account,
         has_kind=has_kind,
-        has_service=service if isinstance(service, Unavailable) else not isinstance(service, AbsentObject),
+        has_service=service if isinstance(service, Unavailable) else service is not None,
     )
 
 

@@ -10,7 +10,7 @@ from cli.cluster.kube_objects import TalosAccount, Workload
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
-from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, RemoteClock, Unavailable
+from cli.cluster.unavailable import NOT_QUERIED, RemoteClock, Unavailable
 from cli.doctor.required_permissions import AccessReview
 from cli.inside.talos_credential import TalosCredentialReport
 from libs.common.contract.kube_service import KubeService
@@ -33,7 +33,7 @@ class UnreadyPods(msgspec.Struct, frozen=True, kw_only=True):
 class TalosObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of Talos in Kubernetes."""
 
-    account: TalosAccount | AbsentObject | Unavailable = NOT_QUERIED
+    account: TalosAccount | Unavailable | None = NOT_QUERIED
     has_kind: bool = True  # whether the cluster has the kind ServiceAccount of talos.dev
     has_service: bool | Unavailable = NOT_QUERIED  # whether the Service default/talos exists
 
@@ -63,5 +63,5 @@ class InstallationSnapshot(ClusterSnapshot, frozen=True, kw_only=True):
     talos_objects: TalosObjects = TalosObjects()
     talos: CredentialProbe | Unavailable = NOT_QUERIED
     clock: RemoteClock | Unavailable = NOT_QUERIED  # of the API server
-    authority: str | AbsentObject | Unavailable = NOT_QUERIED  # the certificate of the NATS authority, PEM
+    authority: str | Unavailable | None = NOT_QUERIED  # PEM of the NATS authority; None: it is absent
     namespace_labels: Mapping[str, str] | Unavailable = NOT_QUERIED

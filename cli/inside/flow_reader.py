@@ -131,10 +131,10 @@ class _FlowReader:
         return FlowSnapshot(
             at=utc_now(),
             stream=StreamSnapshot(
-                stream_id=stream.created,
+                created=stream.created,
                 messages=stream.state.messages,
                 bytes=stream.state.bytes,
-                max_bytes=max(0, stream.max_bytes),
+                max_bytes=stream.max_bytes if stream.max_bytes > 0 else None,
             ),
             queues=tuple(queues),
             leading=leading,

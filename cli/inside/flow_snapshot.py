@@ -44,13 +44,13 @@ class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.event is not None and subject_of(self.event) != self.subject
 
 
-class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of the stream; its ID is the creation time."""
+class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The size of the stream, as in the JSON output of status."""
 
-    stream_id: str
+    created: str  # its ID
     messages: int = 0
     bytes: int = 0
-    max_bytes: int = 0  # 0: unlimited
+    max_bytes: int | None = None  # None: unlimited
 
 
 class ConsumerSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

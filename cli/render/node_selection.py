@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.query import MachineQuery
+from cli.cluster.query import ClusterQuery
 from cli.command_exit import CommandError
 from cli.render.facts_file import FactsError, load_samples, parse_facts
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.events import NodeEnriched
 
 
-class NodeSelection(MachineQuery, frozen=True, kw_only=True):
+class NodeSelection(ClusterQuery, frozen=True, kw_only=True):
     """Which nodes `render` shows: samples, facts files or cluster Nodes."""
 
     samples: tuple[str, ...] = ()

@@ -27,15 +27,6 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import DeadLetter
 
 
-class StreamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The size of the stream."""
-
-    created: str
-    messages: int
-    bytes: int
-    max_bytes: int | None  # None: unlimited
-
-
 class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter: the object that it is about, and why it was rejected."""
 
@@ -61,7 +52,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     has_flow: bool  # whether NATS has answered
     services: tuple[ServiceStatus, ...]
     leader: LeaderStatus
-    stream: StreamStatus | None
+    stream: StreamSnapshot | None
     queues: tuple[ConsumerStatus, ...]
     dead_letters: DeadLettersStatus
     nodes: NodesStatus
@@ -96,7 +87,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         has_flow=flow is not None,
         services=services,
         leader=get_leader_status(snapshot),
-        stream=_summarize_stream(known.stream) if known.stream else None,
+        stream=known.stream,
         queues=tuple(list_consumer_statuses(known, installed)),
         dead_letters=DeadLettersStatus(
             count=known.dead_count, newest=tuple(map(_summarize_dead_letter, known.dead))
@@ -177,15 +168,6 @@ def _list_service_problems(found: ClusterStatus) -> Iterator[str]:
     for queue in found.queues:
         if queue.state == "wrong":
             yield f"consumer {queue.name}: {queue.text}"
-
-
-def _summarize_stream(stream: StreamSnapshot) -> StreamStatus:
-    return StreamStatus(
-        created=stream.stream_id,
-        messages=stream.messages,
-        bytes=stream.bytes,
-        max_bytes=stream.max_bytes or None,
-    )
 
 
 def _summarize_dead_letter(message: LastMessage) -> DeadLetterStatus:

@@ -199,7 +199,7 @@ def summarize_requests(
         superseded=sum(one.name not in latest for one in pending),
         denied=sum(one.find_condition("Denied") is not None for one in ours),
         not_issued=sum(one.is_awaiting_certificate for one in ours),
-        issued=sum(one.is_issued for one in ours),
+        issued=sum(one.status.is_issued for one in ours),
         open=tuple(sorted(found, key=lambda one: (-(one.seconds or 0.0), one.name))),
     )
 

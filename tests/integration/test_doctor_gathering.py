@@ -12,7 +12,7 @@ from aiohttp import web
 
 from cli.cluster.kube_reader import get_bytes, get_or_absent, get_or_unavailable, list_all, read_clock
 from cli.cluster.pods import ContainerState, ContainerStatus, WaitingState
-from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
+from cli.cluster.unavailable import RemoteClock, Unavailable
 from cli.doctor.kubelet_queries import query_serving_certificates, read_unready_pods
 from cli.doctor.read_installation import list_visible_workloads
 from cli.doctor.snapshot import CredentialProbe, UnreadyPods
@@ -72,7 +72,7 @@ async def test_a_refusal_is_a_value_that_names_the_right_and_what_is_not_there_i
     told = await get_or_unavailable(get_bytes(kube, "/api/v1/secret"), "get secret")
     assert isinstance(told, Unavailable)
     assert told.commands == ("kubectl auth can-i get secret",)
-    assert isinstance(await get_or_absent(get_bytes(kube, "/api/v1/nothing"), "get nothing"), AbsentObject)
+    assert await get_or_absent(get_bytes(kube, "/api/v1/nothing"), "get nothing") is None
     plain = await get_or_unavailable(get_bytes(kube, "/api/v1/nothing"), "get nothing")
     assert isinstance(plain, Unavailable)
     assert plain.required_permission == ""

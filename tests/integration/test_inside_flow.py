@@ -78,7 +78,7 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     assert found.leader.holder == "watcher-a"
     assert found.leader_heartbeat_seconds is not None
     assert found.stream
-    assert found.stream.stream_id == watcher.stream_id
+    assert found.stream.created == watcher.stream_id
     assert found.stream.max_bytes == MAX_BYTES
     assert found.stream.messages == 3
     assert {each.name for each in found.certificates} == {"nats-server", "nats-authority"}

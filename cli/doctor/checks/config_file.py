@@ -1,6 +1,6 @@
 """Whether the services accept the --cloud-config file. Pure."""
 
-from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.cluster.unavailable import Unavailable
 from cli.config.config_check import check_config
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
@@ -19,7 +19,7 @@ def check_config_file(seen: InstallationSnapshot) -> Check:
     if isinstance(seen.config, Unavailable):
         yield Finding.unavailable(f"{where} was not read", seen.config)
         return ""
-    if isinstance(seen.config, AbsentObject):
+    if seen.config is None:
         again = seen.installation.reapply_command
         yield Finding.wrong(
             f"{where} has no {key}: pods that mount it do not start", "create it again:", again

@@ -6,7 +6,7 @@ from typing import Final
 
 from cryptography import x509
 
-from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable, StreamSnapshot
@@ -105,7 +105,7 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[Finding]:
     match seen.authority:
         case Unavailable() as unavailable:
             yield Finding.unavailable(f"the CA of NATS (ConfigMap {name}) was not read", unavailable)
-        case AbsentObject():
+        case None:
             yield Finding.wrong(
                 f"ConfigMap {name} with ca.crt does not exist, so no service can verify NATS",
                 "the init container of NATS creates it; its log gives the reason:",

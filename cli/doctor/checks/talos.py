@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cli.cluster.unavailable import CLOCK_TOLERANCE, AbsentObject, Unavailable, excess_offset
+from cli.cluster.unavailable import CLOCK_TOLERANCE, Unavailable, excess_offset
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
@@ -27,7 +27,7 @@ def check_credential(seen: InstallationSnapshot) -> Check:
     match seen.talos_objects.account:
         case Unavailable() as unavailable:
             yield Finding.unavailable(f"{where} was not read", unavailable)
-        case AbsentObject() if not seen.talos_objects.has_kind:
+        case None if not seen.talos_objects.has_kind:
             yield Finding.wrong(
                 f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",
                 "patch the control planes (from Talos 1.14 on, with KubeletConfig: "
@@ -35,7 +35,7 @@ def check_credential(seen: InstallationSnapshot) -> Check:
                 _PATCH,
                 seen.installation.reapply_command,
             )
-        case AbsentObject():
+        case None:
             yield Finding.wrong(
                 f"{where} does not exist", "create it again:", seen.installation.reapply_command
             )

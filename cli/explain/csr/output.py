@@ -97,7 +97,7 @@ def suggest_actions(explanation: RequestExplanation) -> Iterator[str]:
         case RequestExplanation(state="superseded"):
             yield f"See {explanation.superseded_by}: the kubelet waits for that request. {_CLEANED}"
         case RequestExplanation(state="approved"):
-            yield from () if explanation.evidence.csr.is_issued else (_NOT_SIGNED,)
+            yield from () if explanation.evidence.csr.status.is_issued else (_NOT_SIGNED,)
         case RequestExplanation(state="failed"):
             yield "The signer rejected the request, which is final. The kubelet files a new one."
         case RequestExplanation(state="denied"):
@@ -201,7 +201,7 @@ def _format_state(explanation: RequestExplanation) -> Iterator[Line]:
     if explanation.state == "approved":
         parts.append(
             (", certificate issued", "")
-            if explanation.evidence.csr.is_issued
+            if explanation.evidence.csr.status.is_issued
             else (", not issued yet", "yellow")
         )
     if explanation.superseded_by:
@@ -261,7 +261,7 @@ def explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
         "usages": filed.spec.usages,
         "expirationSeconds": filed.spec.expiration_seconds,
         "conditions": filed.status.conditions,
-        "issued": filed.is_issued,
+        "issued": filed.status.is_issued,
         "state": explanation.state,
         "supersededBy": explanation.superseded_by or None,
         "queriedMachines": evidence.queried_machines,

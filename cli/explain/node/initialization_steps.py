@@ -105,7 +105,9 @@ def _list_certificate_steps(evidence: NodeEvidence) -> Steps:
     else:
         yield InitializationStep("csr", "certificate approved", "owed")
     if request.find_condition("Denied") is None:
-        yield InitializationStep("signer", "certificate issued", "done" if request.is_issued else "owed")
+        yield InitializationStep(
+            "signer", "certificate issued", "done" if request.status.is_issued else "owed"
+        )
 
 
 def _make_pod_cidr_step(evidence: NodeEvidence) -> InitializationStep:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.kube_events import EventSummary
+from cli.cluster.kube_events import KubeEvent
 from cli.cluster.machine_events import MachineReport, make_unreachable
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
@@ -35,7 +35,7 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     snapshot: ClusterSnapshot
-    node_events: tuple[EventSummary, ...] | Unavailable = ()  # about this Node, newest first
+    node_events: tuple[KubeEvent, ...] | Unavailable = ()  # about this Node, newest first
     report: MachineReport | None = None  # that metadata would publish now; None: its machine was not queried
     not_queried_reason: str = ""  # why it was not queried
     is_query_skipped: bool = False  # the caller disabled the query, or metadata does not query it either
@@ -63,7 +63,7 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
             one for one in list_known(self.snapshot.requests) if one.node_name == self.node.name
         )
 
-    def find_event(self, *reasons: str) -> EventSummary | None:
+    def find_event(self, *reasons: str) -> KubeEvent | None:
         """Return the newest Event about the Node with one of these reasons."""
         return next((each for each in list_known(self.node_events) if each.reason in reasons), None)
 

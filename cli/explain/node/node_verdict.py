@@ -145,7 +145,7 @@ def _check_route(case: NodeCase) -> Iterator[NodeFinding]:
 
 def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
     request = case.evidence.request
-    if request is None or request.is_issued:
+    if request is None or request.status.is_issued:
         return
     filed = request.metadata.creation_timestamp
     denied = request.find_condition("Denied") or request.find_condition("Failed")
@@ -226,7 +226,7 @@ def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
             yield make_finding(case, "nats-silent")
         case FlowSnapshot(stream=None) if not why:
             yield make_finding(case, "no-stream")
-        case FlowSnapshot(stream=StreamSnapshot(bytes=used, max_bytes=most)) if 0 < most * _FULL < used:
+        case FlowSnapshot(stream=StreamSnapshot(bytes=used, max_bytes=int(most))) if used > most * _FULL:
             yield make_finding(case, "stream-full", f"{used} of {most} bytes")
 
 

@@ -117,6 +117,9 @@ def explanation_to_json(explanation: ServiceExplanation) -> dict[str, Any]:
         "invalidAnnotations": {each.field: each.reason for each in explanation.invalid},
         "targets": len(selection.targets | selection.undecided) if selection else None,
         "leftOutNodes": group_left_out(selection) if selection else None,
-        "events": list_known(evidence.events),
+        "events": [
+            {"reason": each.reason, "message": each.message, "at": each.at}
+            for each in list_known(evidence.events)
+        ],
         "conditions": service.status.conditions,
     }

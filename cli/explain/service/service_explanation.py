@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from cli.cluster.cloud_accounts import AccountProcess
-from cli.cluster.kube_events import EventSummary
+from cli.cluster.kube_events import KubeEvent
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import NOT_QUERIED, Unavailable, list_known
 from cli.explain.layout import Finding
@@ -57,7 +57,7 @@ class ServiceEvidence(msgspec.Struct, frozen=True, kw_only=True):
     service: KubeService
     at: datetime
     accounts: tuple[AccountProcess, ...] | Unavailable
-    events: tuple[EventSummary, ...] | Unavailable = NOT_QUERIED  # newest first
+    events: tuple[KubeEvent, ...] | Unavailable = NOT_QUERIED  # newest first
     nodes: tuple[Node, ...] | Unavailable = NOT_QUERIED
     lease: LeaseState | Unavailable = NOT_QUERIED  # of the account's process
 

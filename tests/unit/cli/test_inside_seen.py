@@ -70,7 +70,7 @@ def test_a_time_without_an_offset_is_refused_where_it_is_read():
 def test_a_service_is_there_if_it_asks_for_more(queue: dict[str, Any], here: bool | None):
     seen = flow_snapshot.FlowSnapshot(
         at=NOW,
-        stream=flow_snapshot.StreamSnapshot(stream_id="1"),
+        stream=flow_snapshot.StreamSnapshot(created="1"),
         queues=(a_queue("labeler", **queue),),
         leading=LEADING,
     )

@@ -22,7 +22,7 @@ from cli.cluster.kube_objects import (
     WorkloadSpec,
 )
 from cli.cluster.pods import ContainerState, ContainerStatus, TerminatedState, WaitingState
-from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.cluster.unavailable import Unavailable
 from cli.doctor.checks.competing_controllers import allocates_pod_cidrs
 from cli.doctor.required_permissions import list_access_reviews
 from cli.doctor.snapshot import AccessReviews, UnreadyPods
@@ -235,7 +235,7 @@ def config_cases() -> Iterator[Case]:
     broken = {"config": "transformations:\n  - labelz: {a: b}\n"}
     command = r"jsonpath='{.data.ccm-config\.yaml}' | talos-ccm config check -"
     yield "config", "wrong", broken, ("line 2", command)
-    yield "config", "wrong", {"config": AbsentObject()}, ("has no ccm-config.yaml",)
+    yield "config", "wrong", {"config": None}, ("has no ccm-config.yaml",)
     yield "config", "unknown", {"config": NOT_ALLOWED}, ("auth can-i",)
 
 
@@ -269,9 +269,9 @@ def talos_cases() -> Iterator[Case]:
     access = "machine.features.kubernetesTalosAPIAccess"
     words = ("namespace not allowed", f"add kube-system to {access}.allowedKubernetesNamespaces")
     yield check, "wrong", {"talos_objects": rejected}, words
-    no_kind = make_talos_objects(account=AbsentObject(), has_kind=False)
+    no_kind = make_talos_objects(account=None, has_kind=False)
     yield check, "wrong", {"talos_objects": no_kind}, ("kubernetesTalosAPIAccess",)
-    absent = make_talos_objects(account=AbsentObject())
+    absent = make_talos_objects(account=None)
     yield check, "wrong", {"talos_objects": absent}, ("ServiceAccount.talos.dev kube-system/",)
     for roles in (("os:admin",), ("os:reader", "os:operator"), ()):
         yield check, "wrong", {"talos_objects": make_talos_objects(*roles)}, ("os:reader",)
@@ -325,7 +325,7 @@ def nats_cases() -> Iterator[Case]:
     yield "nats", "wrong", flow(dead_count=3), ("3 dead letters",)
     silent = {"flow": FlowUnavailable(reason="no pod of watcher is ready")}
     yield "nats", "unknown", silent, ("no pod of watcher is ready",)
-    yield "nats", "ok", silent | {"here": one_process(), "authority": AbsentObject()}, ()
+    yield "nats", "ok", silent | {"here": one_process(), "authority": None}, ()
 
 
 def certificate_cases() -> Iterator[Case]:
@@ -334,7 +334,7 @@ def certificate_cases() -> Iterator[Case]:
     for left, state in ((timedelta(days=366), "ok"), (timedelta(days=364), "wrong"), (-SECOND, "wrong")):
         words = ("expired",) if left < timedelta() else ()
         yield "nats", state, {"authority": pem, "at": ends - left}, words
-    yield "nats", "wrong", {"authority": AbsentObject()}, ("with ca.crt does not exist",)
+    yield "nats", "wrong", {"authority": None}, ("with ca.crt does not exist",)
     yield "nats", "wrong", {"authority": "x"}, ("contains no certificate",)
     other = CertificateSnapshot(name="nats-authority", expires_at=NOW)  # judged by its ConfigMap
     for days, state in ((91, "ok"), (89, "wrong"), (-1, "wrong")):

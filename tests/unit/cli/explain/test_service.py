@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from cli.cluster.cloud_accounts import AccountProcess
-from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import Unavailable
 from cli.explain.service.output import explanation_to_json, format_explanation
@@ -23,7 +22,7 @@ from libs.common.contract.kube_service import (
 from libs.common.contract.node import NodeAddress
 from services.cloud.core.balancers.balancer_record import BalancerAccount
 from tests.builders import NOW, make_kube_service, make_node
-from tests.cli_snapshots import render_lines
+from tests.cli_snapshots import make_kube_event, render_lines
 
 CLASS: Final = "example.com/lb"
 RECORD: Final = {BALANCER_ANNOTATION: '{"account":"prod","id":"7"}'}
@@ -65,7 +64,7 @@ def block(service: KubeService, reason: str) -> KubeService:
 
 
 def fail(reason: str) -> dict[str, Any]:
-    return {"events": (EventSummary(reason=reason, message="rate limit", at=NOW),)}
+    return {"events": (make_kube_event(reason, "rate limit"),)}
 
 
 CASES: Final[list[tuple[KubeService, dict[str, Any], str, str]]] = [

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
-from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.machine_events import make_unreachable
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
-from cli.cluster.unavailable import AbsentObject, Unavailable, list_known
+from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside import flow_snapshot
 from cli.lines import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
@@ -47,6 +46,7 @@ from tests.builders import (
 from tests.cli_snapshots import (
     hold_request,
     make_flow,
+    make_kube_event,
     make_last_message,
     make_pod,
     read_screens,
@@ -90,7 +90,7 @@ def a_queue(name: str, service: str, **more: Any) -> flow_snapshot.ConsumerSnaps
 FLOW = flow_snapshot.FlowSnapshot(
     at=NOW,
     stream=flow_snapshot.StreamSnapshot(
-        stream_id=STREAM_ID, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20
+        created=STREAM_ID, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20
     ),
     queues=(
         a_queue("labeler-nodes", "labeler"),
@@ -108,7 +108,7 @@ ISSUED = filed("csr-1", "web-1", 300, "Approved", issued=True)
 WELL = ClusterSnapshot(
     at=NOW,
     events=(),
-    config=AbsentObject(),
+    config=None,
     claims=ClaimPages(),
     nodes=(usable("web-1"), usable("web-2")),
     requests=(ISSUED,),
@@ -498,9 +498,9 @@ def test_lengths_of_time_are_short(seconds: float, text: str):
 
 
 def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():
-    rejected = EventSummary(reason="CloudConfigRejected", message="line 3: no key", at=ago_at(60))
-    accepted = EventSummary(reason="CloudConfigAccepted", message="2 rules", at=ago_at(30))
-    other = EventSummary(reason="PodCIDRPoolsChanged", message="another", at=ago_at(10))
+    rejected = make_kube_event("CloudConfigRejected", "line 3: no key", ago_at(60))
+    accepted = make_kube_event("CloudConfigAccepted", "2 rules", ago_at(30))
+    other = make_kube_event("PodCIDRPoolsChanged", "another", ago_at(10))
     told = build_status(msgspec.structs.replace(WELL, events=(other, rejected)))
     assert told.wrong == ("configuration: line 3: no key",)
     first, *others = build_status(msgspec.structs.replace(ILL, events=(rejected,))).wrong

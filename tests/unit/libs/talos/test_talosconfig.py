@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.cluster.access import AccessError, open_talos_client
-from cli.cluster.query import MachineQuery
+from cli.cluster.query import ClusterQuery
 from cli.inside import talos_probe
 from libs.talos.talosconfig import (
     CredentialsError,
@@ -227,7 +227,7 @@ def any_omni(request: pytest.FixtureRequest, omni: Path) -> Path:
 
 async def test_commands_that_ask_machines_end_with_it(any_omni: Path):
     with pytest.raises(AccessError) as error:
-        async with open_talos_client(MachineQuery(talosconfig=any_omni)):
+        async with open_talos_client(ClusterQuery(talosconfig=any_omni)):
             pass
     assert REFUSAL in str(error.value)
 

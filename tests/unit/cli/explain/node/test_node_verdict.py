@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
-from cli.cluster.kube_events import EventSummary
+from cli.cluster.kube_events import KubeEvent
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.explain.node.node_evidence import choose_report
@@ -24,6 +24,7 @@ from tests.cli_snapshots import (
     hold_request,
     make_evidence,
     make_flow,
+    make_kube_event,
     make_pod,
     make_running_pod,
     render_lines,
@@ -49,7 +50,7 @@ ownership:
   nodeSelector:
     - matchExpressions: [{key: team, operator: In, values: [a]}]
 """
-FULL: Final = StreamSnapshot(stream_id="1", bytes=995, max_bytes=1000)
+FULL: Final = StreamSnapshot(created="1", bytes=995, max_bytes=1000)
 OF_TALOS: Final = "ownership: {providerIDSchemes: [talos]}\n"
 
 
@@ -87,8 +88,8 @@ def pods(service: str, *ready: bool) -> tuple[Pod, ...]:
     return tuple(make_pod(service, number, waiting=why) for number, why in enumerate(waiting))
 
 
-def event(reason: str, ago: timedelta = timedelta(), message: str = "x") -> EventSummary:
-    return EventSummary(reason=reason, message=message, at=NOW - ago)
+def event(reason: str, ago: timedelta = timedelta(), message: str = "x") -> KubeEvent:
+    return make_kube_event(reason, message, NOW - ago)
 
 
 def explained(node: Node, **known: Any) -> NodeExplanation:
