@@ -61,36 +61,39 @@ class ClaimIndex:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._reports: dict[str, _Report] = {}  # metadata's last one, by node
-        self._sources: dict[str, _ClaimSources] = {}  # of the claims in the indexes
         self._by_address: _Index = {}
         self._by_name: _Index = {}
         self._pod_cidrs = PodCidrIndex()
 
     def upsert_node(self, node: Node) -> None:
         """Store the Node's current state."""
+        before = self._find_sources(node.name)
         self._nodes[node.name] = node
         self._pod_cidrs.update(node.name, node.spec.pod_cidrs)
-        self._update(node.name)
+        self._update(node.name, before)
 
     def remove_node(self, name: str) -> None:
         """Record that no Node of that name exists."""
+        before = self._find_sources(name)
         self._nodes.pop(name, None)
         self._pod_cidrs.update(name, ())
-        self._update(name)
+        self._update(name, before)
 
     def upsert_report(self, event: _Report) -> None:
         """Store metadata's last report about the Node's machine."""
+        before = self._find_sources(event.node.name)
         self._reports[event.node.name] = event
-        self._update(event.node.name)
+        self._update(event.node.name, before)
 
     def remove_report(self, name: str) -> None:
         """Drop metadata's report about a Node of that name."""
+        before = self._find_sources(name)
         self._reports.pop(name, None)
-        self._update(name)
+        self._update(name, before)
 
     def clear(self) -> None:
         """Drop all Nodes and reports."""
-        for known in (self._nodes, self._reports, self._sources, self._by_address, self._by_name):
+        for known in (self._nodes, self._reports, self._by_address, self._by_name):
             known.clear()
         self._pod_cidrs.clear()
 
@@ -115,7 +118,7 @@ class ClaimIndex:
 
     def _precedes_pod_cidrs(self, ip: str, name: str, other: str) -> bool:
         claims = (claim for claim in _list_claims(self._by_address, ip) if claim.node == name)
-        mine, theirs, node = next(claims, None), self._sources.get(other), self.get_node(other)
+        mine, theirs, node = next(claims, None), self._find_sources(other), self.get_node(other)
         if mine is None or mine.rank < ClaimRank.ATTESTED or theirs is None or node is None:
             return False
         return all(mine.first_shown.precedes(theirs.history.get(cidr)) for cidr in node.spec.pod_cidrs)
@@ -129,17 +132,15 @@ class ClaimIndex:
                 claims[owner] = Claim(node=owner, rank=ClaimRank.NODE_NAME_PREFIX)
         return _sort_by_node(claims.values())
 
-    def _update(self, name: str) -> None:
-        before = self._sources.get(name)
-        after = _select_sources(self._nodes.get(name), self._reports.get(name))
+    def _find_sources(self, name: str) -> _ClaimSources | None:
+        return _select_sources(self._nodes.get(name), self._reports.get(name))
+
+    def _update(self, name: str, before: _ClaimSources | None) -> None:
+        after = self._find_sources(name)
         if after == before:
             return  # most events report something else, such as a heartbeat or a label
         _update_index(self._by_address, name, _derive_address_claims(before), _derive_address_claims(after))
         _update_index(self._by_name, name, _derive_name_claims(before), _derive_name_claims(after))
-        if after is None:
-            del self._sources[name]
-        else:
-            self._sources[name] = after
 
 
 def _list_claims(index: _Index, key: str) -> Iterable[Claim]:

@@ -4,12 +4,20 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.bus.protocol import Message
 from libs.common.contract import events
 from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN
+from libs.common.contract.machine import MachineFacts, PlatformMetadata
 from libs.common.contract.networks import parse_foreign_network
-from libs.common.contract.node import Node, ObjectMeta
+from libs.common.contract.node import (
+    PROVIDED_NODE_IP_ANNOTATION,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+)
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.service.waiting_objects import WaitingObject, WaitingObjects
 from services.csr.core.claim_index import ClaimIndex
@@ -165,15 +173,55 @@ def compact_message(message: Message) -> Message:
     csr reads Nodes from observations only, and nothing that a decided request asks for. Its indexes know no
     sequences, so the history of addresses contains that of the message.
     """
-    match message.event:
-        case events.NodeEnriched(node=node) | events.NodeUnreachable(node=node) as event:
-            identity = Node(metadata=ObjectMeta(name=node.name, uid=node.uid))
-            history = event.address_history.resolve(message.sequence)
-            reduced = msgspec.structs.replace(event, node=identity, address_history=history)
-            return msgspec.structs.replace(message, event=reduced)
-        case events.CsrObserved(request=request) as observed if not request.is_pending:
-            spec = msgspec.structs.replace(request.spec, request=b"")
-            request = msgspec.structs.replace(request, spec=spec)
-            return msgspec.structs.replace(message, event=msgspec.structs.replace(observed, request=request))
+    event = message.event
+    match event:
+        case events.NodeObserved(node=node):
+            reduced: events.Event = replace(event, node=_reduce_node(node))
+        case events.NodeEnriched() | events.NodeUnreachable():
+            reduced = _reduce_report(event, message.sequence)
+        case events.CsrObserved(request=request) if not request.is_pending:
+            reduced = replace(event, request=replace(request, spec=replace(request.spec, request=b"")))
         case _:
             return message
+    return replace(message, event=reduced)
+
+
+def _reduce_node(node: Node) -> Node:
+    """Return the Node with what claims, checks, the startup gate and the ownership depend on."""
+    ips = node.provided_node_ip
+    return Node(
+        metadata=ObjectMeta(
+            name=node.name,
+            uid=node.uid,
+            labels=node.labels,
+            annotations={PROVIDED_NODE_IP_ANNOTATION: ips} if ips else {},
+        ),
+        spec=NodeSpec(provider_id=node.spec.provider_id, pod_cidrs=node.spec.pod_cidrs),
+        status=NodeStatus(addresses=node.status.addresses),
+    )
+
+
+def _reduce_report(
+    report: events.NodeEnriched | events.NodeUnreachable, sequence: int
+) -> events.NodeEnriched | events.NodeUnreachable:
+    identity = Node(metadata=ObjectMeta(name=report.node.name, uid=report.node.uid))
+    history = report.address_history.resolve(sequence)
+    if isinstance(report, events.NodeEnriched):
+        return replace(report, node=identity, address_history=history, facts=_reduce_facts(report.facts))
+    last_known = _reduce_facts(report.last_known) if report.last_known is not None else None
+    return replace(report, node=identity, address_history=history, last_known=last_known)
+
+
+def _reduce_facts(facts: MachineFacts) -> MachineFacts:
+    """Return the facts with the addresses and names of the machine."""
+    platform = facts.platform
+    return MachineFacts(
+        platform=PlatformMetadata(
+            hostname=platform.hostname, internal_dns=platform.internal_dns, external_dns=platform.external_dns
+        ),
+        addresses=facts.addresses,
+        node_name=facts.node_name,
+        queried_at=facts.queried_at,
+        node_ip=facts.node_ip,
+        answering_addresses=facts.answering_addresses,
+    )

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from libs.common.bus.protocol import Message
 from libs.common.contract.controllers import CSR_APPROVAL
-from libs.common.contract.events import EnrichedCsrGone, Event
-from libs.common.contract.node import Node, ObjectMeta
+from libs.common.contract.events import EnrichedCsrGone, Event, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts, PlatformMetadata
+from libs.common.contract.node import (
+    PROVIDED_NODE_IP_ANNOTATION,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+)
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.service.startup_gate import StartupGate
 from libs.common.settings.help_text import format_help
@@ -139,17 +148,62 @@ def compact(event: EventT) -> EventT:
     return stored.event
 
 
-def test_a_report_keeps_the_identity_of_its_node_and_all_about_its_machine():
+def test_a_report_keeps_the_identity_of_its_node_and_the_addresses_and_names_of_its_machine():
     for event in make_metadata_events():
         stored = compact(event)
         assert stored.node == Node(metadata=ObjectMeta(name=event.node.name, uid=event.node.uid))
-        history = event.address_history.resolve(7)
-        assert stored == msgspec.structs.replace(event, node=stored.node, address_history=history)
+        assert stored.address_history == event.address_history.resolve(7)
+        whole, kept = _get_facts(event), _get_facts(stored)
+        platform = whole.platform
+        assert kept == MachineFacts(
+            platform=PlatformMetadata(
+                hostname=platform.hostname,
+                internal_dns=platform.internal_dns,
+                external_dns=platform.external_dns,
+            ),
+            addresses=whole.addresses,
+            node_name=whole.node_name,
+            queried_at=whole.queried_at,
+            node_ip=whole.node_ip,
+            answering_addresses=whole.answering_addresses,
+        )
+
+
+def _get_facts(report: NodeEnriched | NodeUnreachable) -> MachineFacts:
+    facts = report.facts if isinstance(report, NodeEnriched) else report.last_known
+    assert facts is not None
+    return facts
+
+
+def test_a_node_keeps_what_its_owner_and_its_addresses_depend_on():
+    """Nothing else of a Node: csr stores every Node of the cluster."""
+    node = make_node(
+        labels={"zone": "a"},
+        annotations={"team": "web"},
+        provider_id="talos://x/web-1",
+        pod_cidrs=("10.244.0.0/24",),
+        addresses=(NodeAddress(type="InternalIP", address="10.0.0.5"),),
+        conditions=(NodeCondition(type="Ready", status="True"),),
+        system_uuid="00000000-0000-0000-0000-000000000001",
+    )
+    kept = compact(make_node_observed(node)).node
+    assert kept == Node(
+        metadata=ObjectMeta(
+            name=node.name,
+            uid=node.uid,
+            labels=node.labels,
+            annotations={PROVIDED_NODE_IP_ANNOTATION: node.provided_node_ip},
+        ),
+        spec=NodeSpec(provider_id=node.spec.provider_id, pod_cidrs=node.spec.pod_cidrs),
+        status=NodeStatus(addresses=node.status.addresses),
+    )
+    assert compact(make_node_observed(make_node(ip=""))).node.provided_node_ip == ""
 
 
 def test_every_request_gets_the_same_decision_by_what_is_stored():
     whole = claims_of(*NODES.values(), *make_metadata_events())
-    stored = claims_of(*NODES.values(), *map(compact, make_metadata_events()))
+    nodes = (compact(make_node_observed(node)).node for node in NODES.values())
+    stored = claims_of(*nodes, *map(compact, make_metadata_events()))
     for case in CASES:
         request = case.request()
         node = request.node_name
