@@ -60,7 +60,6 @@ class Informer(Generic[ObjectT]):
         self._kind = publisher.kind
         self._source = source(self._on_unreadable, self._on_error)
         self._epoch = epoch
-        self._unreadable: dict[str, str] = {}
         self._last_error: Exception | None = None
         # One at a time: many slow lists would occupy the connections that Lease renewals need.
         self._confirm_slot = asyncio.Semaphore(1)
@@ -133,7 +132,6 @@ class Informer(Generic[ObjectT]):
     def _apply_list(self, listed: ListSnapshot[ObjectT]) -> Collection[str]:
         known = self.store.last_resource_version
         changed_names = self.store.replace(listed.items, listed.unreadable, listed.resource_version)
-        self._unreadable = {n: why for n, why in self._unreadable.items() if n in listed.unreadable}
         # Soon after a restore from a recent backup, etcd has passed the known version. Objects have not.
         has_later = any(self.publisher.published.has_later(self._kind, each) for each in listed.items)
         if self.store.last_resource_version < known or has_later:
@@ -148,14 +146,12 @@ class Informer(Generic[ObjectT]):
         return changed_names
 
     def _on_unreadable(self, unreadable: UnreadableObject) -> None:
-        if self._unreadable.get(unreadable.name) != unreadable.reason:
+        if self.store.mark_unreadable(unreadable.name, unreadable.reason):
             log.error(
                 "object skipped: cannot be decoded",
                 extra={self._kind.log_field: unreadable.name, "reason": unreadable.reason},
             )
         metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "unreadable").inc()
-        self._unreadable[unreadable.name] = unreadable.reason
-        self.store.mark_unreadable(unreadable.name)
 
     def _on_error(self, error: Exception) -> None:
         self._last_error = error

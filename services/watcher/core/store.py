@@ -49,7 +49,7 @@ class Store(Generic[ObjectT]):
         self._kind = kind
         self._objects: dict[str, ObjectT] = {}
         self._queues = BoundedQueues()
-        self._unreadable: set[str] = set()
+        self._unreadable: dict[str, str] = {}  # name -> reason, as far as known
         self._last_resource_version = 0
         self._has_synced = False
 
@@ -99,7 +99,7 @@ class Store(Generic[ObjectT]):
         before = self._objects
         self._objects, self._queues = {}, BoundedQueues()
         self.extend(objects)
-        self._unreadable = set(unreadable)
+        self._unreadable = {name: self._unreadable.get(name, "") for name in unreadable}
         self._has_synced = True
         self._last_resource_version = parse_resource_version(resource_version)
         now = self._objects
@@ -110,19 +110,21 @@ class Store(Generic[ObjectT]):
     def put(self, changed: ObjectT) -> set[str]:
         """Store an added or modified object; return the names whose relevant fields changed."""
         self.advance_version(changed.metadata.resource_version)
-        self._unreadable.discard(changed.key)
+        self._unreadable.pop(changed.key, None)
         return self._upsert(changed)
 
     def remove(self, name: str, resource_version: str) -> None:
         """Remove a deleted object."""
         self._discard(name)
-        self._unreadable.discard(name)
+        self._unreadable.pop(name, None)
         self.advance_version(resource_version)
 
-    def mark_unreadable(self, name: str) -> None:
-        """Mark an object that cannot be parsed; its last known state is out of date."""
+    def mark_unreadable(self, name: str, reason: str) -> bool:
+        """Mark an object that cannot be parsed: its state is out of date. Return whether that is new."""
         self._discard(name)
-        self._unreadable.add(name)
+        is_new = self._unreadable.get(name) != reason
+        self._unreadable[name] = reason
+        return is_new
 
     def advance_version(self, resource_version: str) -> None:
         """Record the version of a bookmark or of any other object of the watch."""

@@ -47,6 +47,7 @@ def test_the_last_word_of_each_node_is_held_and_what_others_made_of_it_is_not():
     assert flow.get(NODE, "old") == builders.make_node_gone(builders.make_node("old"))
     assert flow.names(NODE) == {node.name}
     assert flow.get(NODE, "new") is None
+    assert flow.subject_count == 3
 
 
 def test_an_own_word_counts_before_it_comes_back_and_an_older_one_that_comes_later_does_not():
@@ -242,6 +243,14 @@ def test_a_reign_begins_above_all_that_the_stream_and_the_lease_remember():
     )
     assert a_reign(flow).next_token().epoch == 5
     assert a_reign(flow, transitions=9).next_token().epoch == 10
+
+
+def test_no_epoch_is_used_again_that_the_stream_has_lost():
+    flow = a_flow(builders.make_message(builders.make_leading(epoch=8), sequence=10))
+    flow.start_replay(builders.make_position(last=5))
+    flow.apply(builders.make_message(builders.make_leading(epoch=7), sequence=5))
+    flow.finish_replay()
+    assert a_reign(flow).next_token().epoch == 9
 
 
 def test_a_reign_keeps_its_epoch_in_a_stream_that_is_made_anew():

@@ -95,7 +95,7 @@ def test_who_only_bears_a_nodes_name_takes_no_place_of_that_node():
 def test_a_request_that_goes_leaves_its_place():
     store = a_store(*(the_nth(number) for number in range(MAX_PENDING_PER_REQUESTER)))
     store.remove(the_nth(0).name, "3000")
-    store.mark_unreadable(the_nth(1).name)
+    store.mark_unreadable(the_nth(1).name, "no such field")
     assert store.put(the_nth(50)) | store.put(the_nth(51)) == {the_nth(50).name, the_nth(51).name}
     assert store.last_resource_version == 3000
 

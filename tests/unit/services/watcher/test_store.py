@@ -59,13 +59,15 @@ def test_a_list_of_an_earlier_version_turns_the_time_back():
 
 def test_an_unreadable_node_is_neither_there_nor_missing_until_it_can_be_read_or_is_not_listed():
     store = a_store(make_node("a"))
-    store.mark_unreadable("a")
+    assert [store.mark_unreadable("a", reason) for reason in ("x", "x", "y")] == [True, False, True]
     assert store.get("a") is None
     assert store.is_unreadable("a")
     assert store.put(make_node("a"))
     assert not store.is_unreadable("a")
+    assert store.mark_unreadable("a", "y"), "it could be read since"
     store.replace((), ("a",), "200")
     assert store.is_unreadable("a")
+    assert not store.mark_unreadable("a", "y"), "each list has it"
     store.replace((), (), "300")
     assert not store.is_unreadable("a")
 
