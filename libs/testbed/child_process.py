@@ -12,10 +12,10 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final, NoReturn, Protocol
 
 import aiohttp
 
@@ -145,6 +145,20 @@ class ChildProcess:
                 await self.wait()
         except TimeoutError:
             await self.kill()
+
+
+@contextlib.asynccontextmanager
+async def watch_exit(child: ChildProcess) -> AsyncIterator[None]:
+    """During the block, an exit of the process cancels it: it ends with an exception group of ChildExited."""
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(_raise_exited(child))
+        yield
+        watching.cancel()
+
+
+async def _raise_exited(child: ChildProcess) -> NoReturn:
+    status = await child.wait()
+    raise ChildExited(f"{child.name} ended with status {status}:\n{child.tail()}")
 
 
 async def wait_until(

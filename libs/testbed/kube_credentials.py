@@ -64,10 +64,11 @@ class KubeCredentials:
         return path
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
-        """Return an SSL context with the client certificate of `user` in `groups`."""
+        """Return an SSL context with the client certificate of `user` in `groups`; "" has none."""
         context = make_client_context()
         context.load_verify_locations(cafile=self.ca_file)
-        context.load_cert_chain(*self.client(user, groups))
+        if user:
+            context.load_cert_chain(*self.client(user, groups))
         return context
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 
 from libs.testbed.child_process import ChildExited
@@ -24,7 +25,6 @@ from tests.bench.options import (
 )
 from tests.bench.results import (
     BenchResults,
-    InvalidResults,
     decode_results,
     encode_results,
     read_host,
@@ -62,12 +62,6 @@ _PROGRAM = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=
 @click.option("--compare", type=_FILE, metavar="FILE", help="Then compare with the results in this file.")
 @click.option(
     "--show", type=_FILE, metavar="FILE", help="Do not measure: show (or compare) the results in this file."
-)
-@click.option(
-    "--profile",
-    type=_DIRECTORY,
-    metavar="DIRECTORY",
-    help="Run each scenario once more with our processes under cProfile; write the profiles there.",
 )
 @click.option(
     "--keep-logs",
@@ -117,8 +111,8 @@ def _open_console() -> Console:
 def _read_results(path: Path) -> BenchResults:
     try:
         return decode_results(path.read_bytes())
-    except InvalidResults as error:
-        raise click.UsageError(f"{path}: {error}") from None
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"{path}: not a result of this bench: {error}") from None
 
 
 def _measure(options: BenchOptions, console: Console) -> BenchResults:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.patched_process import PATCHES
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS, ServiceProcesses
-from tests.bench.instrumentation import COUNT_DIRECTORY, PROFILE_DIRECTORY
+from tests.bench.instrumentation import COUNT_DIRECTORY
 from tests.bench.metrics import count_messages
 from tests.bench.options import Mode
 
@@ -107,7 +106,6 @@ async def start_services(
     flags: Sequence[str] = (),
     pod_cidrs: bool = False,
     own_flags: Mapping[str, Sequence[str]] = PATIENT_LEASE_FLAGS,
-    profiles: Path | None = None,
     patches: Sequence[str] = (),
 ) -> AsyncIterator[BenchServices]:
     """Start our services, with their own NATS server if the mode has one; yields when all are ready.
@@ -133,28 +131,24 @@ async def start_services(
             flags=(*POD_CIDR_FLAGS, *flags) if pod_cidrs else flags,
             own_flags=own_flags,
             wirings=(*DEFAULT_SERVICES, IPAM) if pod_cidrs else DEFAULT_SERVICES,
-            env=build_environment(counts, profiles, patches),
+            env=build_environment(counts, patches),
         )
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
         start_seconds = time.monotonic() - begun
-        if profiles is not None:  # not earlier: the profile excludes imports
-            for child in services.children.values():
-                child.process.send_signal(signal.SIGUSR2)
         async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
             watching = group.create_task(services.wait_for_exit())
             yield BenchServices(services, nats, start_seconds, counts)
             watching.cancel()
 
 
-def build_environment(counts: Path, profiles: Path | None, patches: Sequence[str] = ()) -> dict[str, str]:
+def build_environment(counts: Path, patches: Sequence[str]) -> dict[str, str]:
     """The environment of our processes, which measures them by `tests/bench/instrumentation.py`."""
-    environment = {
+    return {
         "PYTHONDONTWRITEBYTECODE": "",  # compile modules, as in an image; else compiling dominates the start
         PATCHES: ",".join(("tests.bench.instrumentation:install", *patches)),
         COUNT_DIRECTORY: str(counts),
     }
-    return environment if profiles is None else environment | {PROFILE_DIRECTORY: str(profiles)}
 
 
 async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20, writes_only: bool = False) -> bool:

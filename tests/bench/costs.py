@@ -126,9 +126,7 @@ def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
             "controller: peak RSS MB": peaks / 1e6,
         }
     for name, histogram in after.loop_lag.items():
-        figures |= metrics.compute_lag_figures(
-            name, metrics.subtract_histogram(before.loop_lag[name], histogram)
-        )
+        figures |= metrics.compute_lag_figures(name, histogram - before.loop_lag[name])
     return figures
 
 

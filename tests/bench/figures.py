@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -80,17 +80,11 @@ def compute_times(
     }
 
 
-def compute_join_figures(nodes: Sequence[GoNodeJoin], prefix: str = "") -> Figures:
-    """Joins that started together. A kubelet joins, or the whole run fails."""
-    spans = ((node.begun, node.joined) for node in nodes)
-    figures = compute_times("joined", spans, find_begin(nodes), prefix=prefix)
-    del figures[f"{prefix}never joined"]
-    return figures
-
-
-def compute_untainted_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
-    """The same until the taint is removed."""
-    return compute_times("untainted", ((node.begun, node.untainted) for node in nodes), find_begin(nodes))
+def compute_node_times(
+    what: str, nodes: Sequence[GoNodeJoin], end: Callable[[GoNodeJoin], float], prefix: str = ""
+) -> Figures:
+    """Times of nodes that started to join together, until the end of each."""
+    return compute_times(what, ((node.begun, end(node)) for node in nodes), find_begin(nodes), prefix=prefix)
 
 
 def compute_issued_figures(

@@ -10,10 +10,8 @@ from tests.bench.figures import (
     BenchRun,
     Figures,
     compute_issued_figures,
-    compute_join_figures,
+    compute_node_times,
     compute_ratio,
-    compute_times,
-    compute_untainted_figures,
     find_begin,
 )
 from tests.bench.measurement import (
@@ -60,7 +58,7 @@ async def _measure_alone(m: Measurement, nodes: int, *, one_at_a_time: bool = Fa
     asking = m.options.certificates
     async with run_machines(m.stage, make_fleet(f"{m.name}-alone", nodes), certificates=int(asking)) as names:
         joins = await m.join_nodes(names, alone=True, one_at_a_time=one_at_a_time, certificates=asking)
-    return compute_join_figures(joins.nodes, _ALONE)
+    return compute_node_times("joined", joins.nodes, lambda node: node.joined, _ALONE)
 
 
 async def _measure_with_controller(
@@ -93,10 +91,11 @@ async def _measure_with_controller(
                 names[1:], alone=False, one_at_a_time=one_at_a_time, certificates=asking, pod_cidrs=pod_cidrs
             )
         carried = await list_pod_cidrs(stage, names) if pod_cidrs else []
-    figures = compute_untainted_figures(joins.nodes)
+    figures = compute_node_times("untainted", joins.nodes, lambda node: node.untainted)
     if filed := [node.request for node in joins.nodes if node.request]:
         figures |= compute_issued_figures(filed, find_begin(joins.nodes))
-    figures |= compute_join_figures(joins.nodes) | cost.compute_figures(nodes)
+    figures |= compute_node_times("joined", joins.nodes, lambda node: node.joined)
+    figures |= cost.compute_figures(nodes)
     if cost.messages:
         figures |= compute_message_figures(cost.messages, cost.calls, nodes)
     figures["controller: CPU per node ms"] = 1000 * figures["controller: CPU s"] / nodes
@@ -119,12 +118,13 @@ def find_first_join_problem(node: GoNodeJoin) -> str:
 
 
 def compute_served_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
-    """Time until nodes are usable: no taint, with pod CIDRs. Nodes that never are usable are only counted."""
-    begun = find_begin(nodes)
-    ends = (max(node.untainted, node.served) if node.untainted and node.served else 0.0 for node in nodes)
-    usable = compute_times("usable", zip((node.begun for node in nodes), ends, strict=True), begun)
-    del usable["never usable"]
-    served = compute_times("with pod CIDRs", ((node.begun, node.served) for node in nodes), begun)
+    """Time until nodes have pod CIDRs, and until they are usable: with pod CIDRs, and without the taint."""
+    served = compute_node_times("with pod CIDRs", nodes, lambda node: node.served)
+    usable = compute_node_times(
+        "usable",
+        nodes,
+        lambda node: max(node.untainted, node.served) if node.untainted and node.served else 0.0,
+    )
     return {name: served[name] for name in ("all with pod CIDRs s", "never with pod CIDRs")} | usable
 
 

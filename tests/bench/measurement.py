@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -48,11 +47,6 @@ def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[
     return replace_external_address(machine, address), address
 
 
-def make_kubelets(machines: list[SimMachineFacts]) -> list[SimKubelet]:
-    """Make the kubelet of each machine."""
-    return [SimKubelet.of_machine(machine) for machine in machines]
-
-
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a scenario: its cluster, mode, options, and the name of its nodes and files."""
 
@@ -61,16 +55,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     number: int
     name: str
-    profiles: Path | None = None
     report: StepCallback = lambda _: None  # prints the progress within a long run
 
     def start_services(
         self, *flags: str, **options: Any
     ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
         """Start our services for this run, with the options of `start_services`."""
-        return start_services(
-            self.stage, self.mode, self.name, flags=flags, profiles=self.profiles, **options
-        )
+        return start_services(self.stage, self.mode, self.name, flags=flags, **options)
 
     def start_controller(
         self, *, pod_cidrs: bool = False
@@ -137,7 +128,7 @@ async def run_machines(
     At the end it deletes the machines, their Nodes and their requests.
     """
     await stage.machines.put_machines(*machines)
-    await stage.kubelets.load_kubelets(make_kubelets(machines), certificates=certificates)
+    await stage.kubelets.load_kubelets(map(SimKubelet.of_machine, machines), certificates=certificates)
     names = [machine.name for machine in machines]
     joined = False
     try:

@@ -102,7 +102,6 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 300
-    profile: Path | None = None
     keep_logs: Path | None = None
 
 

@@ -1,14 +1,20 @@
 """Another controller, a program that takes the reference's flags, on the same cluster as our services."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
-from libs.testbed.child_process import ChildExited, ChildProcess, is_serving, make_directory, wait_until
+from libs.testbed.child_process import (
+    ChildExited,
+    ChildProcess,
+    is_serving,
+    make_directory,
+    wait_until,
+    watch_exit,
+)
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from tests.bench.bench_cluster import OTHER_CONTROLLER, POD_NETWORKS, BenchCluster
@@ -74,10 +80,8 @@ async def start_other_controller(
         raise OtherControllerFailed(f"--against {program}: cannot start: {error.strerror}") from error
     try:
         await _wait_until_healthy(program, child, port)
-        async with asyncio.TaskGroup() as group:  # an exit cancels the measurement
-            watching = group.create_task(_raise_exited(program, child))
+        async with watch_exit(child):
             yield OtherController(child, time.monotonic() - begun)
-            watching.cancel()
     finally:
         await child.stop(_STOP_SECONDS)
 
@@ -108,8 +112,3 @@ async def _wait_until_healthy(program: Path, child: ChildProcess, port: int) -> 
         await wait_until(is_healthy, child, what="healthy (/healthz over TLS)", seconds=_START_SECONDS)
     except (ChildExited, TimeoutError) as error:
         raise OtherControllerFailed(f"--against {program}: {error}\n{_REQUIRED}") from error
-
-
-async def _raise_exited(program: Path, child: ChildProcess) -> NoReturn:
-    status = await child.wait()
-    raise ChildExited(f"--against {program}: ended with status {status}:\n{child.tail()}")

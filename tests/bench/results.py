@@ -6,12 +6,11 @@ import re
 from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from libs.testbed.control_plane.build import KUBE
-from tests.bench.figures import BenchRun, summarize_runs
+from tests.bench.figures import BenchRun
 from tests.bench.options import BenchOptions, Scenario
 
 
@@ -60,33 +59,15 @@ class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class InvalidResults(ValueError):
-    """The file is not a result of this bench."""
-
-
 def encode_results(results: BenchResults) -> bytes:
-    """The JSON of all runs, and of the medians for other programs."""
-    medians: dict[str, Any] = {
-        f"{scenario} {mode}": {name: summary.median for name, summary in figures.items()}
-        for (scenario, mode), figures in summarize_runs(results.runs).items()
-    }
-    return msgspec.json.format(
-        msgspec.json.encode({**msgspec.to_builtins(results, enc_hook=str), "medians": medians}),
-        indent=2,
-    )
+    """The JSON of all runs."""
+    return msgspec.json.format(msgspec.json.encode(results, enc_hook=str), indent=2)
 
 
 def decode_results(text: bytes) -> BenchResults:
-    """Decode the JSON of `encode_results`. Raises InvalidResults with the reason."""
-    try:
-        results = msgspec.json.decode(text, type=BenchResults, dec_hook=_decode_path)
-    except msgspec.DecodeError as error:
-        raise InvalidResults(f"not a result of this bench: {error}") from error
-    return results
-
-
-def _decode_path(kind: type, value: Any) -> Any:
-    return kind(value)  # a Path, which msgspec does not support
+    """Decode the JSON of `encode_results`. Raises msgspec.DecodeError."""
+    # The hook decodes a Path, which msgspec does not support.
+    return msgspec.json.decode(text, type=BenchResults, dec_hook=lambda kind, value: kind(value))
 
 
 def select_scenarios(results: BenchResults, scenarios: Collection[Scenario]) -> BenchResults:

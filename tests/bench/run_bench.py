@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from libs.testbed.child_process import ChildExited, make_directory
+from libs.testbed.child_process import ChildExited
 from libs.testbed.command_channel import CommandRejected
 from libs.testbed.kubelets_in_go import ApproveEverything
 from libs.testbed.run_directory import open_run_directory
@@ -61,8 +60,6 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
                 report(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
                 if not run.figures:
                     return
-            if wanted.profile is not None:
-                await _profile(stage, wanted, wanted.profile, console)
 
 
 def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
@@ -109,16 +106,3 @@ async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
         if asking:
             async with ApproveEverything.start(stage.run_dir / "warm-up", stage.control_plane):
                 await stage.kubelets.file_requests(names, concurrency=wanted.concurrency)
-
-
-async def _profile(stage: BenchCluster, wanted: BenchOptions, directory: Path, console: Console) -> None:
-    for scenario in wanted.scenarios:
-        for mode in (mode for mode in wanted.modes if mode not in AGAINST_MODES):
-            name = f"{scenario}-{mode}-profiled"
-            into = make_directory((directory / name).resolve())
-            with console.status(f"{scenario}, {mode}, under the profiler"):
-                await MEASURE_BY_SCENARIO[scenario](
-                    Measurement(stage=stage, options=wanted, mode=mode, number=0, name=name, profiles=into)
-                )
-            for profile in sorted(into.rglob("*.prof")):
-                console.print(f"{scenario}, {mode}: {profile}", highlight=False, soft_wrap=True)

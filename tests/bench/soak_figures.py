@@ -58,11 +58,7 @@ def _subtract_lags(later: Sequence[HourSample]) -> Mapping[str, metrics.Histogra
     """The lag of each process over these hours."""
     if not later:
         return {}
-    first = later[0].loop_lag
-    return {
-        name: metrics.subtract_histogram(first.get(name, {}), histogram)
-        for name, histogram in later[-1].loop_lag.items()
-    }
+    return {name: last - later[0].loop_lag[name] for name, last in later[-1].loop_lag.items()}
 
 
 def find_soak_problems(samples: Sequence[HourSample]) -> list[str]:

@@ -59,9 +59,7 @@ _COMPARED: Final[tuple[tuple[Scenario, str, str], ...]] = (
 )
 _WORTH_A_COLOUR = 0.1  # a smaller change is noise on most machines
 # Fields of the environment and the options that limit no comparison.
-_NOT_COMPARED: Final = frozenset(
-    {"load_before", "scenarios", "modes", "runs", "patience", "profile", "keep_logs"}
-)
+_NOT_COMPARED: Final = frozenset({"load_before", "scenarios", "modes", "runs", "patience", "keep_logs"})
 
 
 Cell = str | Text

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
@@ -11,7 +10,6 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from libs.common.client_tls import make_client_context
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.loopback_site import LoopbackSite
 from libs.testbed.pki import make_server_context
@@ -139,7 +137,7 @@ class ApiProxy:
         if client not in self._sessions:
             source, user, groups = client
             connector = aiohttp.TCPConnector(
-                limit=0, local_addr=(source, 0), ssl=_make_client_context(self._behind, user, groups)
+                limit=0, local_addr=(source, 0), ssl=self._behind.ssl_context(user, groups)
             )
             self._sessions[client] = aiohttp.ClientSession(
                 connector=connector,
@@ -160,11 +158,3 @@ async def _forward_lines(answer: aiohttp.ClientResponse, response: web.StreamRes
 def _copy_headers(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     kept = ((name, value) for name, value in headers.items() if name.title() not in _PER_CONNECTION)
     return CIMultiDict(kept)
-
-
-def _make_client_context(behind: ApiServer, user: str, groups: Sequence[str]) -> ssl.SSLContext:
-    if user:
-        return behind.ssl_context(user, groups)
-    context = make_client_context()
-    context.load_verify_locations(behind.ca_file)
-    return context

@@ -13,15 +13,9 @@ from libs.testbed.child_process import make_directory
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import ALL_IN_ONE, RBAC
 from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.faults import (
-    ServerFault,
-)
+from libs.testbed.sim_apiserver.faults import ServerFault
 from tests.chaos.clocks import set_clock_offset
-from tests.chaos.cluster import (
-    SECOND,
-    SINGLE_SERVER_MODES,
-    Mode,
-)
+from tests.chaos.cluster import SECOND, SINGLE_SERVER_MODES, Mode
 from tests.chaos.fault import Fault, FaultSite, heal_again
 from tests.chaos.links import HEALTHY, Link, LinkState
 from tests.chaos.request_filer import persist
@@ -54,13 +48,8 @@ async def empty_disks(site: FaultSite) -> None:
 
 
 async def _find_leader(site: FaultSite) -> NatsServer:
-    found: list[NatsServer] = []
-
-    async def find() -> None:
-        found.append(await site.cluster.nats.find_leader())
-
-    await persist("find the leader of the stream", find)  # another fault may delay an election
-    return found[0]
+    # Another fault may delay an election.
+    return await persist("find the leader of the stream", site.cluster.nats.find_leader)
 
 
 async def kill_leader(site: FaultSite) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from libs.testbed.patched_process import PATCHES
 from tests.chaos.cluster import Mode
-from tests.chaos.invariants import END_STATE, INVARIANTS, NO_CREDENTIAL
+from tests.chaos.invariants import END_STATE, NO_CREDENTIAL
 from tests.chaos.schedule import Occurrence, Schedule
 
 DEFECT: Final = "TALOS_CCM_CHAOS_DEFECT"  # the name of a mutant
@@ -54,11 +54,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant("labeler-keeps-the-first-rules", END_STATE),
 )
-
-
-def list_covered_invariants() -> set[str]:
-    """The invariants with a mutant. kube-apiserver itself prevents that pod CIDRs change."""
-    return {mutant.invariant for mutant in MUTANTS} & {*INVARIANTS, END_STATE, NO_CREDENTIAL}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 
@@ -11,26 +11,25 @@ from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
 from tests.chaos.history import SigningRequest, digest_request, read_signing_request
 
+T = TypeVar("T")
 _RETRY_SECONDS: Final = 0.3
 _PATIENCE_SECONDS: Final = 80.0
 _FOREIGN_SIGNER: Final = "example.com/another-signer"
 
 
-async def persist(what: str, send: Callable[[], Awaitable[None]]) -> None:
+async def persist(what: str, send: Callable[[], Awaitable[T]]) -> T:
     """Send until it succeeds, as kubelets and operators do. Raises TimeoutError with the last error."""
     loop = asyncio.get_running_loop()
     deadline, last = loop.time() + _PATIENCE_SECONDS, ""
     while True:
         try:
             async with asyncio.timeout_at(deadline):
-                await send()
+                return await send()
         except (aiohttp.ClientError, RequestRejected, TimeoutError) as error:
             last = str(error) or last  # the text of a time limit is empty
             if loop.time() > deadline:
                 raise TimeoutError(f"not within {_PATIENCE_SECONDS:g} s: {what}: {last}") from error
             await asyncio.sleep(_RETRY_SECONDS)
-        else:
-            return
 
 
 class RequestFiler:
@@ -50,13 +49,8 @@ class RequestFiler:
 
     async def request_lost_certificate(self, name: str) -> None:
         """File a request again if it is required and does not exist."""
-        found: set[str] = set()
-
-        async def find() -> None:
-            found.update(request.digest for request in await self._list_requests())
-
-        await persist(f"find the request of {name}", find)
-        if name in self.required and self.required[name] not in found:
+        requests = await persist(f"find the request of {name}", self._list_requests)
+        if name in self.required and self.required[name] not in {each.digest for each in requests}:
             await self.request_certificate(name)
 
     async def forge_requests(self, name: str, victim: str) -> None:
@@ -88,9 +82,8 @@ class RequestFiler:
             self.untouched.add(digest)
         elif name == of and not dns:
             self.legitimate.add(digest)
-
-        async def file() -> None:
-            await self._kubelets.file_request(pem, user=user, signer=signer)
-
-        await persist(f"{name} requests a certificate", file)
+        await persist(
+            f"{name} requests a certificate",
+            lambda: self._kubelets.file_request(pem, user=user, signer=signer),
+        )
         return digest

@@ -222,11 +222,11 @@ class WorkloadRunner:
         await self._patch(name, {"labels": dict(keys.labels), "annotations": dict(keys.annotations)})
 
     async def _patch(self, name: str, metadata: dict[str, Any]) -> None:
-        async def patch() -> None:
-            path, body = f"/api/v1/nodes/{name}", {"metadata": metadata}
-            await self._cluster.kubelets.send("PATCH", path, body=body, content_type=MERGE)
-
-        await persist(f"an operator patches {name}", patch)
+        path, body = f"/api/v1/nodes/{name}", {"metadata": metadata}
+        await persist(
+            f"an operator patches {name}",
+            lambda: self._cluster.kubelets.send("PATCH", path, body=body, content_type=MERGE),
+        )
 
     async def _wait_until_usable(self, name: str) -> None:
         async def check() -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from libs.testbed.child_process import ChildExited, ChildProcess, is_serving, wait_until
+from libs.testbed.child_process import ChildProcess, is_serving, wait_until, watch_exit
 from libs.testbed.control_plane.audit_log import (
     AuditedRequest,
     AuditEntry,
@@ -167,10 +167,8 @@ class ControlPlane:
     async def _wait_until_ready(self) -> None:
         ready = partial(is_serving, f"{self.server}/readyz", tls=self.ssl_context())
         # The API server waits long for etcd, with little information: an exit of etcd must end the wait.
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(_raise_exited(self.etcd))
+        async with watch_exit(self.etcd):
             await wait_until(ready, self.apiserver, what="ready", every_seconds=0.1)
-            watching.cancel()
 
     def _write_files(self, audit_policy: str) -> None:
         self._credentials.authority.issue_server(API_SERVER_HOSTS).write(self.run_dir, "apiserver")
@@ -178,8 +176,3 @@ class ControlPlane:
         manager = self.kubeconfig("system:kube-controller-manager")
         manager.rename(self.run_dir / "controller-manager.kubeconfig")
         (self.run_dir / "audit.yaml").write_text(audit_policy)
-
-
-async def _raise_exited(child: ChildProcess) -> None:
-    await child.wait()
-    raise ChildExited(f"{child.name} ended while the API server waited for it:\n{child.tail()}")

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -155,12 +156,12 @@ def test_a_soak_that_is_too_short_proves_nothing():
     ]
 
 
-def lagging(late: Callable[[int], float]) -> list[HourSample]:
+def lagging(late: Callable[[int], int]) -> list[HourSample]:
     """Samples of a process with 100 measurements an hour; `late` of all so far took 0.1 to 0.25 s."""
 
     def histogram(hour: int) -> metrics.Histogram:
-        count = 100.0 * (hour + 1)
-        return {0.1: count - late(hour), 0.25: count, math.inf: count}
+        count = 100 * (hour + 1)
+        return Counter({0.1: count - late(hour), 0.25: count, math.inf: count})
 
     return day(lambda hour: msgspec.structs.replace(sample(), loop_lag={"all-in-one": histogram(hour)}))
 
