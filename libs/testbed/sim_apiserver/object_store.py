@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -43,9 +44,16 @@ class ObjectTable:
         self.objects: dict[Key, StoredObject] = {}
         self.compacted = 0  # changes up to this version are dropped
         self._history: list[StoredChange] = []
+        self._changed = asyncio.Event()  # another one after each change
+
+    async def wait_for_change(self) -> None:
+        """Wait for the next change."""
+        await self._changed.wait()
 
     def append_change(self, change: StoredChange) -> None:
         """Append to the history; a full history drops its older half."""
+        self._changed.set()
+        self._changed = asyncio.Event()
         self._history.append(change)
         if len(self._history) > HISTORY_LIMIT:
             half = len(self._history) // 2

@@ -17,7 +17,7 @@ from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.loopback_site import LoopbackSite
 from libs.testbed.pki import make_server_context
 from libs.testbed.ports import allocate_port
-from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
+from libs.testbed.sim_apiserver.api import SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number, parse_request
 from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impersonate
 from libs.testbed.sim_apiserver.discovery import wants_table
@@ -28,7 +28,7 @@ from libs.testbed.sim_apiserver.faults import (
     open_watch_response,
 )
 from libs.testbed.sim_apiserver.refusals import Refusal, not_simulated
-from libs.testbed.sim_apiserver.watch_stream import ChangeNotifier, WatchStream
+from libs.testbed.sim_apiserver.watch_stream import WatchStream
 
 _BODY_LIMIT = 3 * 1024 * 1024  # bytes
 
@@ -58,7 +58,6 @@ class SimApiServer:
         self.ssl_context = self.credentials.ssl_context
         self._signs = True
         self._audit: list[AuditedRequest] = []
-        self._news = ChangeNotifier()
         self._site: LoopbackSite | None = None
 
     @classmethod
@@ -103,7 +102,6 @@ class SimApiServer:
         """Sign the requests that were approved meanwhile, and all later ones."""
         self._signs = True
         self.api.sign_approved(self.credentials.authority)
-        self._news.notify("certificatesigningrequests")
 
     async def resume(self) -> None:
         """Listen, on the same port and with the same objects as before a stop."""
@@ -141,26 +139,19 @@ class SimApiServer:
                 return await self._exec(request, identity, asked)
             if asked.subresource == "log":
                 return self._read_log(request, identity, asked)
-            answer = self._answer(identity, asked, await _body(request), request.content_type)
+            answer = self.api.handle(identity, asked, await _body(request), request.content_type)
+            if asked.subresource == "approval" and self._signs:
+                self.api.sign_approved(self.credentials.authority)
         except Refusal as refusal:
             self._count(identity, asked, refusal.code)
             return make_refusal_response(refusal)
         self._count(identity, asked, answer.code)
         return web.Response(status=answer.code, body=answer.body, content_type=answer.content_type)
 
-    def _answer(self, identity: Identity, asked: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
-        before = self.api.store.version
-        answer = self.api.handle(identity, asked, body, content_type)
-        if self.api.store.version != before and asked.kind is not None:
-            if asked.subresource == "approval" and self._signs:
-                self.api.sign_approved(self.credentials.authority)
-            self._news.notify(asked.kind.plural)
-        return answer
-
     async def _watch(
         self, request: web.BaseRequest, identity: Identity, asked: ApiRequest
     ) -> web.StreamResponse:
-        watch = WatchStream(self.api, self._news, identity, asked)
+        watch = WatchStream(self.api, identity, asked)
         self._count(identity, asked, 200)
         response = await open_watch_response(request)
         with contextlib.suppress(ConnectionError):  # the client disconnected

@@ -20,26 +20,10 @@ from libs.testbed.sim_apiserver.request_bodies import make_selector
 _DEFAULT_SECONDS: Final = 1800  # the real server: 30 to 60 minutes
 
 
-class ChangeNotifier:
-    """Wakes the watches of a kind at a change."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Event] = {}
-
-    def notify(self, plural: str) -> None:
-        """Wake all watches of this kind."""
-        if waiting := self._waiting.pop(plural, None):
-            waiting.set()
-
-    async def wait(self, plural: str) -> None:
-        """Wait for the next change."""
-        await self._waiting.setdefault(plural, asyncio.Event()).wait()
-
-
 class WatchStream:
     """An open watch."""
 
-    def __init__(self, api: SimApi, news: ChangeNotifier, identity: Identity, asked: ApiRequest) -> None:
+    def __init__(self, api: SimApi, identity: Identity, asked: ApiRequest) -> None:
         """Open the watch. Raises Refusal."""
         self._kind, self._position, self._present = api.open_watch(identity, asked)
         self._table = api.store.table(self._kind.plural)
@@ -47,7 +31,6 @@ class WatchStream:
         self._asked = asked
         self._api = api
         self._seconds = parse_number(asked, "timeoutSeconds") or _DEFAULT_SECONDS
-        self._news = news
 
     async def stream_events(self, response: web.StreamResponse) -> None:
         """Send events until the timeout, or until the history is compacted."""
@@ -60,10 +43,11 @@ class WatchStream:
                     except Refusal as expired:
                         await response.write(make_error_event(expired))
                         return
-                    if changes:
-                        self._position = changes[-1].stored.version
-                        await self._write(response, changes)
-                    await self._news.wait(self._kind.plural)
+                    if not changes:
+                        await self._table.wait_for_change()
+                        continue
+                    self._position = changes[-1].stored.version
+                    await self._write(response, changes)
 
     async def _write(self, response: web.StreamResponse, changes: Iterable[StoredChange]) -> None:
         if lines := b"".join(map(self._encode_change, changes)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.sim_machines.requests import (
@@ -18,6 +18,7 @@ from libs.testbed.sim_machines.resource_state import (
     CosiEvent,
     Key,
     StoredResource,
+    list_opening_events,
     matches_watch,
     reconcile,
 )
@@ -30,55 +31,50 @@ class SimMachine:
     def __init__(self, facts: SimMachineFacts, now: int) -> None:
         self.facts = facts
         self.state: dict[Key, StoredResource] = {}
-        self._calls: set[MachineCall] = set()
+        self._watches: set[MachineWatch] = set()
         self.put(facts, now)
 
     def put(self, facts: SimMachineFacts, now: int) -> None:
         """Replace the facts."""
         self.state, events = reconcile(self.state, build_resources(facts), now)
         self.facts = facts
-        for call in self._calls:
-            call.queue_events(events)
+        for watch in self._watches:
+            watch.queue_events(events)
 
     def go_down(self) -> None:
         """Break every open watch."""
-        for call in self._calls:
-            call.end()
+        for watch in self._watches:
+            watch.end()
 
     @contextlib.contextmanager
-    def open_call(self, address: str) -> Iterator[MachineCall]:
-        """Open a call on this machine."""
-        call = MachineCall(self, address)
-        self._calls.add(call)
+    def open_watch(self, request: WatchRequest, address: str, now: int) -> Iterator[MachineWatch]:
+        """Watch the machine, which was called at this address."""
+        watch = MachineWatch(request, address, list_opening_events(self.state, request, now))
+        self._watches.add(watch)
         try:
-            yield call
+            yield watch
         finally:
-            self._calls.discard(call)
+            self._watches.discard(watch)
 
 
-class MachineCall:
-    """One open call."""
+class MachineWatch:
+    """The events that an open watch has not sent yet."""
 
-    def __init__(self, machine: SimMachine, address: str) -> None:
-        self.machine = machine
+    def __init__(self, request: WatchRequest, address: str, opening: Iterable[CosiEvent]) -> None:
+        self._request = request
         self._address = address
-        self._watching: WatchRequest | None = None
         self._events: asyncio.Queue[CosiEvent | None] = asyncio.Queue()  # None: the machine is gone
-
-    def watch(self, request: WatchRequest, opening: Sequence[CosiEvent]) -> None:
-        """Start to queue the events that the request selects."""
         for event in opening:
             self._events.put_nowait(event)
-        self._watching = request
 
-    def queue_events(self, events: Sequence[CosiEvent]) -> None:
-        """Queue the events that this call watches."""
+    def queue_events(self, events: Iterable[CosiEvent]) -> None:
+        """Queue the events that the request selects."""
         for event in events:
-            if self._watching is not None and matches_watch(event, self._watching):
+            if matches_watch(event, self._request):
                 self._events.put_nowait(event)
 
     def end(self) -> None:
-        """Break the call after the events so far."""
+        """Break the watch after the events so far."""
         self._events.put_nowait(None)
 
     async def next_event(self) -> CosiEvent:

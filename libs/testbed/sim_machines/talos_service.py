@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from grpclib.const import Cardinality, Handler, Status
@@ -17,11 +16,10 @@ from libs.testbed.sim_machines.requests import CallRejected, parse_get, parse_li
 from libs.testbed.sim_machines.resource_state import (
     encode_resource,
     get_resource,
-    list_opening_events,
     select_resources,
 )
 from libs.testbed.sim_machines.resources import build_version_response
-from libs.testbed.sim_machines.sim_machine import MachineCall, SimFleet
+from libs.testbed.sim_machines.sim_machine import SimFleet, SimMachine
 
 Bytes = Stream[bytes, bytes]
 
@@ -62,37 +60,35 @@ class TalosService:
 
     async def _get(self, stream: Bytes) -> None:
         asked = parse_get(await _read_request(stream))
-        with self._open_call(stream) as opened:
-            await stream.send_message(encode({1: get_resource(opened.machine.state, asked)}))
+        await stream.send_message(encode({1: get_resource(self._find_machine(stream).state, asked)}))
 
     async def _list(self, stream: Bytes) -> None:
         asked = parse_list(await _read_request(stream))
-        with self._open_call(stream) as opened:
-            for held in select_resources(opened.machine.state, asked):
-                await stream.send_message(encode({1: encode_resource(held)}))
+        for held in select_resources(self._find_machine(stream).state, asked):
+            await stream.send_message(encode({1: encode_resource(held)}))
 
     async def _watch(self, stream: Bytes) -> None:
         asked = parse_watch(await _read_request(stream))
-        with self._open_call(stream) as opened:
-            opened.watch(asked, list(list_opening_events(opened.machine.state, asked, time.time_ns())))
+        machine = self._find_machine(stream)
+        with machine.open_watch(asked, _get_node(stream) or "", time.time_ns()) as watch:
             await stream.send_message(b"")  # the watch is ready
             while True:
-                await stream.send_message((await opened.next_event()).message())
+                await stream.send_message((await watch.next_event()).message())
 
     async def _version(self, stream: Bytes) -> None:
         await _read_request(stream)
-        with self._open_call(stream) as opened:
-            await stream.send_message(build_version_response(opened.machine.facts))
+        await stream.send_message(build_version_response(self._find_machine(stream).facts))
 
-    @contextmanager
-    def _open_call(self, stream: Bytes) -> Iterator[MachineCall]:
+    def _find_machine(self, stream: Bytes) -> SimMachine:
         """Select the machine by the `node` header. Raises CallRejected."""
-        headers = stream.metadata
-        assert headers is not None
-        node = headers.get("node")
-        target = None if node is None else str(node)
-        with self._fleet.find_machine(target).open_call(target or "") as opened:
-            yield opened
+        return self._fleet.find_machine(_get_node(stream))
+
+
+def _get_node(stream: Bytes) -> str | None:
+    headers = stream.metadata
+    assert headers is not None
+    node = headers.get("node")
+    return None if node is None else str(node)
 
 
 def _make_handler(answer: Callable[[Bytes], Awaitable[None]]) -> Callable[[Bytes], Awaitable[None]]:
