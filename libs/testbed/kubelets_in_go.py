@@ -34,16 +34,13 @@ class GoCertificateRequest(msgspec.Struct, frozen=True, kw_only=True):
     begun: float = 0  # before it was sent; 0: sent by another process
     filed: float = 0  # seen by the watch
     approved: float = 0
-    denied: float = 0
     issued: float = 0
-    writes: int = 0  # seen by the watch after `filed`
 
 
 class GoRequestBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Requests for certificates that were created together."""
 
     requests: tuple[GoCertificateRequest, ...]  # those of a node in the order of creation
-    retries: int
     restarts: int  # restarts of the watches meanwhile, as in GoJoinBatch
 
 
@@ -62,7 +59,6 @@ class GoJoinBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that joined together."""
 
     nodes: tuple[GoNodeJoin, ...]
-    retries: int  # repeated requests of kubelets
     restarts: int  # of the watch by the API server meanwhile; times of events that it missed are too late
 
 
@@ -70,8 +66,6 @@ class HeartbeatCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The number of heartbeats that were sent."""
 
     beats: int
-    events: int  # Node events that the watch saw meanwhile
-    retries: int
     seconds: float
 
 

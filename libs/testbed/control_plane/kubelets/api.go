@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 )
 
@@ -26,9 +25,8 @@ const (
 
 // API is a client with one identity. Requests share HTTP/2 connections, as in a client-go process.
 type API struct {
-	server  string
-	client  *http.Client
-	retries atomic.Int64
+	server string
+	client *http.Client
 }
 
 func loadCredentials(authority, certificate, key string) (*tls.Config, error) {
@@ -110,7 +108,6 @@ func (a *API) sent(
 		if !passing || attempt == attempts {
 			return nil, &Rejected{method + " " + path, status, words(text)}
 		}
-		a.retries.Add(1)
 		select {
 		case <-time.After(time.Duration(attempt) * 50 * time.Millisecond):
 		case <-ctx.Done():

@@ -10,7 +10,6 @@ import (
 // Requested is the result of "file".
 type Requested struct {
 	Requests []Request `json:"requests"` // all requests of these nodes, those of a node in the order of creation
-	Retries  int64     `json:"retries"`  // repeated requests of kubelets
 	Restarts int       `json:"restarts"` // of the watches meanwhile; times of events that they missed are too late
 }
 
@@ -18,7 +17,7 @@ type Requested struct {
 func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
-	retried, restarts := c.api.retries.Load(), c.restarts()
+	restarts := c.restarts()
 	for range command.Certificates {
 		err := paced(ctx, command, len(kubelets), func(i int) error { return c.ask(ctx, kubelets[i].Name) })
 		if err != nil {
@@ -27,7 +26,7 @@ func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet)
 	}
 	c.awaitIssued(ctx, command.Names)
 	requests := c.requests.Of(command.Names)
-	return Requested{requests, c.api.retries.Load() - retried, c.restarts() - restarts}, nil
+	return Requested{requests, c.restarts() - restarts}, nil
 }
 
 // ask sends one of the requests that were prepared when the kubelet was loaded.

@@ -139,7 +139,6 @@ func (n *Nodes) hear(line []byte, now float64) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.events++
 	if kind == "DELETED" {
 		delete(n.nodes, name)
 		n.tell()

@@ -21,9 +21,7 @@ type Request struct {
 	Begun    float64 `json:"begun"` // before it was sent; 0: sent by another process
 	Filed    float64 `json:"filed"` // the watch showed it
 	Approved float64 `json:"approved"`
-	Denied   float64 `json:"denied"`
 	Issued   float64 `json:"issued"`
-	Writes   int     `json:"writes"` // seen by the watch after Filed
 }
 
 // Requests are the nodes' requests for serving certificates that the watch has shown.
@@ -95,11 +93,11 @@ func (r *Requests) Gone(requests []Request) bool {
 	return true
 }
 
-func (r *Request) note(approved, denied, issued bool, now float64) {
+func (r *Request) note(approved, issued bool, now float64) {
 	for _, step := range []struct {
 		reached bool
 		when    *float64
-	}{{true, &r.Filed}, {approved, &r.Approved}, {denied, &r.Denied}, {issued, &r.Issued}} {
+	}{{true, &r.Filed}, {approved, &r.Approved}, {issued, &r.Issued}} {
 		if step.reached && *step.when == 0 {
 			*step.when = now
 		}
@@ -155,18 +153,12 @@ func (r *Requests) hear(line []byte, now float64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events++
 	if kind == "DELETED" {
 		r.forget(name)
 		r.tell()
 		return nil
 	}
-	request := r.known(name, node)
-	if kind == "MODIFIED" {
-		request.Writes++
-	}
-	request.note(
-		bytes.Contains(line, approvedBytes), bytes.Contains(line, deniedBytes), bytes.Contains(line, issuedBytes), now)
+	r.known(name, node).note(bytes.Contains(line, approvedBytes), bytes.Contains(line, issuedBytes), now)
 	r.tell()
 	return nil
 }
@@ -186,8 +178,7 @@ func (r *Requests) replace(text []byte, now float64) error {
 			continue
 		}
 		present[item.Metadata.Name] = true
-		request := r.known(item.Metadata.Name, node)
-		request.note(item.has("Approved"), item.has("Denied"), item.Status.Certificate != "", now)
+		r.known(item.Metadata.Name, node).note(item.has("Approved"), item.Status.Certificate != "", now)
 	}
 	for name, request := range r.byName {
 		if !present[name] && request.Filed != 0 {

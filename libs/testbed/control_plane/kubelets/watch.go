@@ -19,7 +19,6 @@ type News struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each change that a waiter may need
 	restarts int
-	events   int
 }
 
 func newNews() News {
@@ -58,12 +57,6 @@ func (n *News) restartCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.restarts
-}
-
-func (n *News) eventCount() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.events
 }
 
 func unix(moment time.Time) float64 {

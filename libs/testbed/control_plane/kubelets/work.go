@@ -20,14 +20,13 @@ type Joined struct {
 // JoinResult is the result of "join".
 type JoinResult struct {
 	Nodes    []Joined `json:"nodes"`
-	Retries  int64    `json:"retries"`  // repeated requests of kubelets
 	Restarts int      `json:"restarts"` // of the watch meanwhile; times of events that it missed are too late
 }
 
 func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
-	retried, restarts := c.api.retries.Load(), c.restarts()
+	restarts := c.restarts()
 	result := JoinResult{Nodes: make([]Joined, len(kubelets))}
 	names := make([]string, len(kubelets))
 	err := paced(ctx, command, len(kubelets), func(i int) error {
@@ -63,7 +62,6 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 	for i := range names {
 		result.Nodes[i].Untainted, result.Nodes[i].Served = untainted[i], served[i]
 	}
-	result.Retries = c.api.retries.Load() - retried
 	result.Restarts = c.restarts() - restarts
 	return result, nil
 }
@@ -100,14 +98,12 @@ func (c *Control) awaitAll(ctx context.Context, names []string, leading func([]s
 // BeatResult is the result of "beat".
 type BeatResult struct {
 	Beats   int     `json:"beats"`
-	Events  int     `json:"events"` // Node events that the watch showed meanwhile
-	Retries int64   `json:"retries"`
 	Seconds float64 `json:"seconds"`
 }
 
 // beat lets every node send heartbeats for some time, evenly spread over the period.
 func (c *Control) beat(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
-	retried, events, begun := c.api.retries.Load(), c.nodes.eventCount(), time.Now()
+	begun := time.Now()
 	count := max(1, int(float64(len(kubelets))*command.Seconds/command.EverySeconds))
 	pace := Command{PerSecond: float64(len(kubelets)) / command.EverySeconds, Concurrency: command.Concurrency}
 	err := paced(ctx, pace, count, func(i int) error {
@@ -116,9 +112,7 @@ func (c *Control) beat(ctx context.Context, command Command, kubelets []Kubelet)
 	if err != nil {
 		return nil, err
 	}
-	return BeatResult{
-		count, c.nodes.eventCount() - events, c.api.retries.Load() - retried, time.Since(begun).Seconds(),
-	}, nil
+	return BeatResult{count, time.Since(begun).Seconds()}, nil
 }
 
 // delete deletes nodes and their requests, and waits until the watches have shown all deletions.
