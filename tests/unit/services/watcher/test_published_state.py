@@ -90,6 +90,15 @@ def test_what_was_acknowledged_and_then_lost_with_a_disk_is_held_no_more(is_deli
     assert flow.names(NODE) == {node.name}
 
 
+def test_a_lost_message_does_not_stand_for_the_one_that_has_its_sequence_now():
+    node = builders.make_node()
+    flow = a_flow(builders.make_message(builders.make_node_gone(node), sequence=5))
+    flow.start_replay(builders.make_position())
+    flow.apply(builders.make_message(builders.make_node_observed(node), sequence=5))
+    flow.finish_replay()
+    assert flow.names(NODE) == {node.name}
+
+
 def test_a_late_acknowledgement_during_a_replay_hides_no_later_message():
     node = builders.make_node()
     gone = builders.make_message(builders.make_node_gone(node), sequence=5)
@@ -174,8 +183,10 @@ def test_what_a_former_leader_publishes_behind_a_newer_one_is_void_and_its_names
     assert void == [f"{OBSERVED_NODE}.{node.name}", f"{OBSERVED_NODE}.ghost"]
     assert flow.names(NODE) == {node.name, "ghost"}
     assert flow.names(CSR) == set()
-    flow.record_published(builders.make_node_gone(node, epoch=2), 5)
+    mine = builders.make_node_gone(node, epoch=2)
+    flow.record_published(mine, 5)
     assert (flow.is_fenced(NODE, node.name), flow.names(NODE)) == (False, {"ghost"})
+    assert flow.get(NODE, node.name) is mine
 
 
 def test_a_replay_changes_nothing_about_what_is_void():
