@@ -15,8 +15,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.ordering import epoch_of
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE
 from libs.common.kube.objects import ServiceCidr
-from libs.common.observability import metrics
-from libs.common.service.leader_elector import BusReachability, LeaderElector, LeadershipLost
+from libs.common.service.leader_elector import LeadershipLost
 from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
@@ -27,7 +26,7 @@ from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.clocks import VirtualClock
 from tests.faulty_bus import FaultyBus
-from tests.in_memory_api import InMemoryLease, InMemoryLock
+from tests.in_memory_api import InMemoryLeases, LeaseConnection
 from tests.lossy_server import LossyServer, ReconnectingBus
 from tests.metadata_actors import CALM, ScriptedTalos
 from tests.watched_nodes import NodeConnection, WatchedNodes
@@ -68,7 +67,7 @@ class HandoverRun:
         self.nodes = WatchedNodes()
         self._talos = ScriptedTalos(now=self._clock.now)
         self._cache = _RecordingCache(clock=self._clock, on_message=self._record)
-        self._lease = InMemoryLease(self._clock, duration_seconds=_SETTINGS.lease_duration_seconds)
+        self._leases = InMemoryLeases()
         self._buses: dict[str, list[FaultyBus]] = {process: [] for process in processes}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone_uids: set[str] = set()
@@ -221,7 +220,9 @@ class HandoverRun:
 
     def _build(self, process: str, bus: Any) -> LabelerService | MetadataService | WatcherService:
         identity = f"{process}-{len(self._buses[process])}"
-        kube: Any = NodeConnection(self.nodes, bus, has_fences=self._has_fences)
+        kube: Any = LeaseConnection(self._leases, reach=bus.reach)
+        if process == "labeler":
+            kube = NodeConnection(self.nodes, bus, has_fences=self._has_fences)
         dependencies = Dependencies(
             bus=bus,
             kube=kube,
@@ -234,30 +235,11 @@ class HandoverRun:
             return MetadataService(dependencies, CALM, talos=self._talos)
         if process == "labeler":
             return LabelerService(dependencies, LabelerSettings())
-        elector = LeaderElector(
-            InMemoryLock(
-                self._lease,
-                identity,
-                renew_deadline_seconds=_SETTINGS.renew_deadline_seconds,
-                reach=bus.reach,
-            ),
-            set_gauge=metrics.LEADER.set,
-            retry_seconds=_SETTINGS.retry_period_seconds,
-            clock=self._clock,
-            jitter=dependencies.random.random,
-            reachability=BusReachability(
-                contact=bus.server_liveness,
-                leader_silence=lambda: 0.0,
-                candidate_seconds=2.0,
-                leader_seconds=3.0,
-            ),
-        )
         return WatcherService(
             dependencies,
             _SETTINGS,
             node_source=self.nodes.watched.source,
             service_cidr_source=ScriptedKind[ServiceCidr]().source,
-            elector=elector,
         )
 
     async def _stop(self, process: str) -> None:

@@ -1,12 +1,16 @@
 """Events and Leases of an API server in memory, and patches as Kubernetes applies them."""
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from libs.common.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from libs.common.kube.events import ObjectEvent, event_name
-from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
+from libs.common.kube.lease import Lease, read_lease, set_annotation
 from libs.testbed.sim_apiserver.refusals import Refusal
 from libs.testbed.sim_apiserver.request_bodies import apply_json_patch as apply_operations
 from libs.testbed.sim_apiserver.request_bodies import apply_strategic_merge_patch
@@ -57,54 +61,108 @@ class InMemoryEvents:
         return [event.reason for event in self.events if event.regarding.name == name]
 
 
-class InMemoryLease:
-    """The holder, and when it expires."""
+def make_lease(
+    holder: str = "",
+    *,
+    renewed: str = "r1",
+    duration: int | None = 15,
+    transitions: int = 3,
+    annotations: dict[str, str] | None = None,
+) -> Lease:
+    """A Lease of an API server; without a holder it is a released one."""
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": duration,
+        "acquireTime": "a1",
+        "renewTime": renewed,
+        "leaseTransitions": transitions,
+    }
+    metadata = {"namespace": "kube-system", "name": "lease", "resourceVersion": "1"}
+    document = {"metadata": metadata | {"annotations": annotations or {}}, "spec": spec}
+    return read_lease(msgspec.json.encode(document))
 
-    def __init__(self, clock: Callable[[], float], *, duration_seconds: float) -> None:
-        self.clock = clock
-        self.duration_seconds = duration_seconds
-        self.holder = ""
-        self.expires_at = float("-inf")
-        self.transitions = 0
+
+class InMemoryLeases:
+    """Keeps Leases, and replaces only the version that a writer has read, as an API server does."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, Lease] = {}
+        self._version = 1
+
+    def get(self, name: str) -> Lease:
+        """Return the Lease. Raises NotFound."""
+        if name not in self.leases:
+            raise NotFound(f"leases {name!r} not found", status=404)
+        return self.leases[name]
+
+    def annotate(self, name: str) -> None:
+        """Change an annotation, as a client does that is no candidate."""
+        self.write(set_annotation(self.get(name).document, "a.b/c", str(self._version)))
+
+    def write(self, document: dict[str, Any]) -> Lease:
+        """Store the next version. Raises Conflict; also for the version of a Lease that is deleted."""
+        name, version = document["metadata"]["name"], document["metadata"].get("resourceVersion")
+        stored = self.leases[name].document["metadata"]["resourceVersion"] if name in self.leases else None
+        if version != stored:
+            raise Conflict(name, status=409)
+        self._version += 1
+        metadata = document["metadata"] | {"resourceVersion": str(self._version)}
+        self.leases[name] = read_lease(msgspec.json.encode(document | {"metadata": metadata}))
+        return self.leases[name]
 
 
-class InMemoryLock:
-    """Implements `leader_elector.Lock`. `reach` returns once the process reaches the API server."""
+async def _reach_at_once() -> None:
+    """No fault."""
 
-    holder_reads_reports = True
-    reported_at = float("-inf")
+
+class LeaseConnection:
+    """Sends the requests of one process to the Leases, with the faults that a test sets.
+
+    `reach` returns once a request reaches the API server, and once its answer reaches the process.
+    """
 
     def __init__(
-        self,
-        lease: InMemoryLease,
-        identity: str,
-        *,
-        renew_deadline_seconds: float,
-        reach: Callable[[], Awaitable[object]],
+        self, leases: InMemoryLeases, *, reach: Callable[[], Awaitable[object]] = _reach_at_once
     ) -> None:
-        self._lease = lease
-        self._identity = identity
-        self._deadline_seconds = renew_deadline_seconds
-        self._reach = reach
-        self.leading_until = float("-inf")
+        self.leases = leases
+        self.verbs: list[str] = []
+        self.reach = reach
+        self.error: KubeError | None = None  # of each request
+        self.answer_seconds = 0.0
+        self.overtaken = 0  # how many of the next writes another client precedes
 
-    async def report_standby(self) -> None:
-        raise AssertionError("the bus in memory answers every leader")
+    def recover(self) -> None:
+        """End all faults."""
+        self.reach, self.error, self.answer_seconds, self.overtaken = _reach_at_once, None, 0.0, 0
 
-    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
-        sent_at = self._lease.clock()
-        await self._reach()
-        lease, now = self._lease, self._lease.clock()
-        if lease.holder != self._identity:
-            if (lease.holder and now < lease.expires_at) or not may_acquire:
-                return LeaseDenial(holder=lease.holder, seconds=max(0.0, lease.expires_at - now))
-            lease.holder, lease.transitions = self._identity, lease.transitions + 1
-        lease.expires_at = now + lease.duration_seconds
-        self.leading_until = sent_at + self._deadline_seconds
-        return LeaseGrant(transitions=lease.transitions)
+    def with_own_connections(self, *, connections: int) -> "LeaseConnection":
+        return self
 
-    async def release(self) -> bool:
-        if self._lease.holder != self._identity:
-            return False
-        self._lease.holder = ""
-        return True
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float) -> Lease:
+        return await self._send("get", lambda: self.leases.get(name), deadline_seconds)
+
+    async def write_lease(self, document: dict[str, Any], *, deadline_seconds: float) -> Lease:
+        def write() -> Lease:
+            if self.overtaken:
+                self.overtaken -= 1
+                self.leases.annotate(document["metadata"]["name"])
+            return self.leases.write(document)
+
+        return await self._send("write", write, deadline_seconds)
+
+    async def _send(self, verb: str, request: Callable[[], Lease], deadline_seconds: float) -> Lease:
+        self.verbs.append(verb)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await self.reach()
+                if self.error is not None:
+                    raise self.error
+                lease = request()
+                await asyncio.sleep(self.answer_seconds)
+                await self.reach()
+                return lease
+        except TimeoutError:
+            raise Unreachable(f"no answer within {deadline_seconds:g} s") from None

@@ -32,7 +32,6 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import ServiceCidr, ServiceCidrSpec, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
-from libs.common.service.leader_elector import LeaderElector
 from libs.testbed.child_process import HANG_SECONDS
 from services.watcher.core.kinds import Kind
 from services.watcher.core.leader_epoch import LeaderEpoch
@@ -344,7 +343,6 @@ def make_watcher(
     service_cidrs: ObjectSourceFactory[ServiceCidr] | None = None,
     kube: KubeApi | None = None,
     identity: str = "host-a_1",
-    candidacy: LeaderElector | None = None,
     clock: ManualClock | VirtualClock | None = None,
     **settings: Any,
 ) -> WatcherService:
@@ -353,7 +351,7 @@ def make_watcher(
     Without a kube or a script there are no ServiceCIDRs.
     """
     chosen: dict[str, Any] = {
-        "observe_only": kube is None and candidacy is None,
+        "observe_only": kube is None,
         "controllers": (
             "*" if kube is not None or requests is not None else "cloud-node",
             *(("service-lb-controller",) if services is not None else ()),
@@ -368,7 +366,6 @@ def make_watcher(
         request_source=requests,
         kube_service_source=services,
         service_cidr_source=service_cidrs or (None if kube else ScriptedKind[ServiceCidr]().source),
-        elector=candidacy,
     )
 
 

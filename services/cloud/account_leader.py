@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from libs.common.kube.api import KubeApi
 from libs.common.observability import metrics
-from libs.common.service.leader_elector import LeaderElector, build_leader_elector
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies, run_together
 from services.cloud.settings import CloudSettings
 
@@ -60,7 +60,7 @@ class AccountLeader:
 def build_account_leader(dependencies: Dependencies, settings: CloudSettings) -> AccountLeader:
     """Return the leader of the only account, with connections of its own for the Lease."""
     lease_client = dependencies.require_kube().with_own_connections(connections=_LEASE_CONNECTIONS)
-    elector = build_leader_elector(
+    elector = LeaderElector(
         lease_client if settings.uses_account_lease else None,
         settings,
         dependencies,

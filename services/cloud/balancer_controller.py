@@ -329,7 +329,7 @@ def build_balancer_controller(
         nodes=nodes,
         is_followed=is_followed,
         anchor=anchor,
-        leading_until=lambda: elector.lock.leading_until,
+        leading_until=lambda: elector.leading_until,
         event_recorder=event_recorder,
         monotonic=dependencies.monotonic,
         now=clock,

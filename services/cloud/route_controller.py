@@ -411,7 +411,7 @@ def build_route_controller(
         nodes=nodes,
         is_followed=is_followed,
         pod_networks=pod_networks,
-        leading_until=lambda: elector.lock.leading_until,
+        leading_until=lambda: elector.leading_until,
         event_recorder=EventRecorder(
             kube, component=_COMPONENT, now=dependencies.now, observe_only=is_dry_run
         ),

@@ -7,7 +7,7 @@ from typing import Final
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Conflict, KubeError, NotFound
-from libs.common.kube.lease import Lease, get_annotation, set_annotation, vacant_lease_document
+from libs.common.kube.lease import Lease, get_annotation, set_annotation, vacant_lease
 from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
     BudgetDenial,
@@ -36,7 +36,6 @@ class DeletionBudget:
 
     def __post_init__(self) -> None:
         self._dry_run_record = ""
-        self._namespace, self._name = self.settings.lease_namespace, self.settings.lease_name
         self._request_seconds = self.settings.renew_deadline_seconds / 4  # at most, for each request
 
     async def spend(self, node: str, limit: DeletionLimit) -> str:
@@ -54,7 +53,7 @@ class DeletionBudget:
 
     async def _spend(self, node: str, limit: DeletionLimit) -> str:
         for _ in range(_MAX_ATTEMPTS):
-            lease = await self._get_or_create_lease()
+            lease = await self._get_lease()
             if self.holder and lease.holder != self.holder:
                 return f"{lease.holder or 'no replica'} holds the Lease now"
             record = grant_deletion(get_annotation(lease, ANNOTATION), node, limit=limit, now=self.now())
@@ -62,20 +61,18 @@ class DeletionBudget:
                 return record.reason
             document = set_annotation(lease.document, ANNOTATION, record)
             try:
-                await self.kube.update_lease(
-                    self._namespace, self._name, document, deadline_seconds=self._request_seconds
-                )
+                await self.kube.write_lease(document, deadline_seconds=self._request_seconds)
             except Conflict:
                 continue
             return ""
         return "cannot write the record of deletions: other writers changed the Lease each time"
 
-    async def _get_or_create_lease(self) -> Lease:
-        where, deadline = self._namespace, self._request_seconds
+    async def _get_lease(self) -> Lease:
+        """Return the Lease; without a required holder, a vacant one if it does not exist yet."""
+        where, name = self.settings.lease_namespace, self.settings.lease_name
         try:
-            return await self.kube.get_lease(where, self._name, deadline_seconds=deadline)
+            return await self.kube.get_lease(where, name, deadline_seconds=self._request_seconds)
         except NotFound:
             if self.holder:
                 raise
-        document = vacant_lease_document(where, self._name)
-        return await self.kube.create_lease(where, document, deadline_seconds=deadline)
+        return vacant_lease(where, name)

@@ -15,7 +15,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
-from libs.common.service.leader_elector import build_leader_elector
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.pulse_publisher import LeadingService
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.lifecycle.core.decide import Delete, Keep, ReplicaStatus, decide, explain_exclusion
@@ -59,7 +59,7 @@ class LifecycleService:
         )
         kube = dependencies.require_kube()
         self._lease_client = kube.with_own_connections(connections=_MAX_LEASE_CONNECTIONS)
-        self._leader_elector = build_leader_elector(
+        self._leader_elector = LeaderElector(
             self._lease_client if settings.uses_lease else None,
             settings,
             dependencies,

@@ -17,12 +17,7 @@ from libs.common.kube.api import NODES, SERVICES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube.objects import SERVICE_CIDRS, Item, Resource, ServiceCidr, UnreadableObject
 from libs.common.kube.reflector import ItemCollector, Reflector
 from libs.common.observability import metrics
-from libs.common.service.leader_elector import (
-    LeaderElector,
-    LeadershipLost,
-    build_leader_elector,
-    find_root_cause,
-)
+from libs.common.service.leader_elector import LeaderElector, LeadershipLost, find_root_cause
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.watcher.core.kinds import CSR, NODE, SERVICE, Kind, ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
@@ -60,9 +55,8 @@ class WatcherService:
         request_source: ObjectSourceFactory[SigningRequest] | None = None,
         kube_service_source: ObjectSourceFactory[KubeService] | None = None,
         service_cidr_source: ObjectSourceFactory[ServiceCidr] | None = None,
-        elector: LeaderElector | None = None,
     ) -> None:
-        """The sources and `elector` replace the objects and the Lease of the API server."""
+        """The sources replace the objects of the API server."""
         bus, clock = dependencies.bus, dependencies.monotonic
         self._dependencies = dependencies
         self._settings = settings
@@ -76,7 +70,13 @@ class WatcherService:
             on_change=self._requests.wake,
             on_fenced_message=self._republish_fenced,
         )
-        self._elector = elector or self._build_elector()
+        self._elector = LeaderElector(
+            self._get_watch_client() if settings.uses_lease else None,
+            settings,
+            dependencies,
+            set_gauge=metrics.LEADER.set,
+            leader_silence=self._published.seconds_since_leader_heartbeat,
+        )
         self._epoch = LeaderEpoch(
             self._published, identity=dependencies.identity, has_lease=settings.uses_lease
         )
@@ -189,15 +189,6 @@ class WatcherService:
             jitter=parts.random.random,
         )
         return Informer(source, publisher, self._epoch)
-
-    def _build_elector(self) -> LeaderElector:
-        return build_leader_elector(
-            self._get_watch_client() if self._settings.uses_lease else None,
-            self._settings,
-            self._dependencies,
-            set_gauge=metrics.LEADER.set,
-            leader_silence=self._published.seconds_since_leader_heartbeat,
-        )
 
     def _build_reflector(
         self,

@@ -12,13 +12,13 @@ SHELL = (
     # adapters to outside systems
     r"libs\.common\.(client_tls|requests_session)",
     r"libs\.common\.kube\.(access_reviews|api|credentials|keepalive_socket|kubeconfig|exec_plugins|load_kube_config|plugin_guard|pod_exec)",
-    r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport)",
+    r"libs\.common\.kube\.(event_recorder|reflector|request_queue|server_identity|transport)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|bounded_protocol|calls|channel|cluster_name|connection|credentials)",
     r"libs\.talos\.(machine_watch|session|stream_buffer)",
     # the process: clock, environment, logs, metrics
-    r"libs\.common\.service\.(?!startup_gate)\w+",
+    r"libs\.common\.service\.(?!startup_gate|bus_reachability)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
     r"libs\.common\.bus\.(cloud_follower|consumer_middleware|dead_letters|(decision|ordered)_publisher|flow)",
     r"libs\.common\.observability\.(telemetry|tracing|metrics)",

@@ -91,9 +91,9 @@ def require_nothing(*_: Any, **__: Any) -> Assessment:
 @replaces("lifecycle-deletes-without-its-lease", LeaderElector, "leading_since")
 def lead_as_standby(leading_since: Any, elector: Any) -> Any:
     """Only the standby deletes: the leader could otherwise delete each Node first."""
-    if elector.lock.name != LIFECYCLE_LEASE_NAME:
+    if elector.settings.lease_name != LIFECYCLE_LEASE_NAME:
         return leading_since(elector)
-    return None if elector.clock() < elector.lock.leading_until else elector.clock() - 60.0
+    return None if elector.clock() < elector.leading_until else elector.clock() - 60.0
 
 
 @replaces("lifecycle-deletes-without-its-lease", DeletionBudget, "_spend")

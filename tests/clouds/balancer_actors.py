@@ -248,10 +248,10 @@ class BalancerCluster:
 async def advance(service: CloudService, clock: ManualClock | RunningClock, seconds: float) -> None:
     """Advance in steps that the Lease outlives, and let all that is due be done."""
     assert service.leader is not None
-    lock, balancers, routes = service.leader.elector.lock, service.balancers, service.routes
+    elector, balancers, routes = service.leader.elector, service.balancers, service.routes
     for _ in range(round(seconds / 10)):
         clock.advance(10)
-        await wait_until(lambda: lock.leading_until > clock() + 55, "renewed")
+        await wait_until(lambda: elector.leading_until > clock() + 55, "renewed")
         if routes is not None:
             routes.on_changed()  # its timers are of the loop
         if balancers is not None:

@@ -7,7 +7,6 @@ import pytest
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from libs.common.kube.lease import get_annotation, set_annotation, vacant_lease_document
 from libs.common.kube.objects import ConfigMap
 from libs.testbed.kubelets import KubeletFleet
 
@@ -128,28 +127,6 @@ async def test_without_both_preconditions_nothing_leaves(api: KubeApi, node: Nod
     with pytest.raises(Invalid):
         await api.delete_node(node.name, uid=uid, resource_version=version)
     assert await api.get_node(node.name) == node
-
-
-async def test_an_annotation_of_a_lease_is_written_as_the_version_that_was_read(
-    api: KubeApi, admin: KubeletFleet
-):
-    name = "lease-with-a-record"
-    try:
-        made = await api.create_lease("kube-system", vacant_lease_document("kube-system", name))
-        assert (made.holder, get_annotation(made, "a.b/c")) == ("", "")
-        await api.update_lease("kube-system", name, set_annotation(made.document, "a.b/c", "one"))
-        with pytest.raises(Conflict):
-            await api.update_lease("kube-system", name, set_annotation(made.document, "a.b/c", "two"))
-        now = await api.get_lease("kube-system", name)
-        assert get_annotation(now, "a.b/c") == "one"
-        assert (
-            get_annotation(
-                await api.update_lease("kube-system", name, set_annotation(now.document, "d", "2")), "a.b/c"
-            )
-            == "one"
-        )
-    finally:
-        await admin.request("DELETE", f"{LEASES}/{name}")
 
 
 TEXTS = {

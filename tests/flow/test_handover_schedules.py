@@ -82,7 +82,7 @@ def test_a_late_message_of_a_paused_leader_is_followed_by_the_deletion_of_the_ne
     handover = play(GHOST)
     subject = f"{OBSERVED_NODE}.web-2"
     events = [(event, epoch) for event, where, epoch in handover.messages if where == subject]
-    assert events[-2:] == [("NodeObserved", 2), ("NodeGone", 3)]
+    assert events[-2:] == [("NodeObserved", 1), ("NodeGone", 2)]
     assert handover.violations == []
 
 

@@ -99,8 +99,8 @@ class InterruptedApi(KubeApi):
             await self.before_delete()
         await super().delete_node(name, uid=uid, resource_version=resource_version)
 
-    async def update_lease(self, namespace: str, name: str, document: Any, **options: Any) -> Lease:
-        written = await super().update_lease(namespace, name, document, **options)
+    async def write_lease(self, document: Any, **options: Any) -> Lease:
+        written = await super().write_lease(document, **options)
         if self.while_counted is not None and get_annotation(written, ANNOTATION):
             await self.while_counted()
         return written

@@ -1,6 +1,5 @@
 """Two leaders on one stream, and a publisher of a former stream whose expected sequence fits."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,29 +11,31 @@ from libs.common.bus.protocol import Bus
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event, Leading, NodeGone, NodeObserved, SnapshotComplete
 from libs.common.contract.subjects import FLOW
-from libs.common.observability import metrics
-from libs.common.service.leader_elector import LeaderElector
+from libs.common.kube.objects import ServiceCidr
 from services.watcher.service import WatcherService
 from tests.builders import make_node
 from tests.bus_actors import run_during, wait_until
-from tests.in_memory_api import InMemoryLease, InMemoryLock
-from tests.watcher_actors import QUICK, ScriptedNodes, WatcherFlow, make_nodes, make_watcher
+from tests.in_memory_api import InMemoryLeases, LeaseConnection
+from tests.watcher_actors import ScriptedKind, ScriptedNodes, WatcherFlow, make_nodes, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
-# A leader is silent only after 6 s, so a short stall of the machine does not let the other one lead.
-PATIENT: dict[str, Any] = {"lease_duration_seconds": 9.0, "renew_deadline_seconds": 6.0}
 
 
-def elect(identity: str) -> LeaderElector:
-    """Elect the watcher of one installation, whose Lease no other watcher takes."""
-    deadline = PATIENT["renew_deadline_seconds"]
-    lease = InMemoryLease(time.monotonic, duration_seconds=PATIENT["lease_duration_seconds"])
-    return LeaderElector(
-        InMemoryLock(lease, identity, renew_deadline_seconds=deadline, reach=lambda: asyncio.sleep(0)),
-        set_gauge=metrics.LEADER.set,
-        retry_seconds=QUICK["retry_period_seconds"],
-        clock=time.monotonic,
-        jitter=lambda: 0.0,
+def make_candidate(bus: Bus, script: ScriptedNodes, name: str) -> WatcherService:
+    """A watcher of one installation, whose Lease no other watcher takes.
+
+    It is silent only after 6 s, so a short stall of the machine does not let the other one lead.
+    """
+    kube: Any = LeaseConnection(InMemoryLeases())
+    return make_watcher(
+        bus,
+        script.source,
+        service_cidrs=ScriptedKind[ServiceCidr]().source,
+        kube=kube,
+        identity=name,
+        controllers=("cloud-node",),
+        lease_duration_seconds=9.0,
+        renew_deadline_seconds=6.0,
     )
 
 
@@ -53,10 +54,7 @@ async def test_one_of_two_leaders_with_their_own_leases_waits_until_the_other_on
     connect: Connect,
 ):
     script, flow = ScriptedNodes(*make_nodes(3)), WatcherFlow()
-    first, second = [
-        make_watcher(await connect(), script.source, identity=name, candidacy=elect(name), **PATIENT)
-        for name in ("first", "second")
-    ]
+    first, second = [make_candidate(await connect(), script, name) for name in ("first", "second")]
     async with flow.follow(await connect("flow")), run_during(first.run()):
         await flow.wait_for(lambda f: f.snapshots(), "the first leads")
         async with run_during(second.run()):

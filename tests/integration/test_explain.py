@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, LIFECYCLE, WATCHER_LEASE_NAME
-from libs.common.kube.lease import new_lease_document
+from libs.common.kube.lease import acquired_document, vacant_lease
 from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine, make_member
 from libs.testbed.nats_server import NatsServer
@@ -124,7 +124,8 @@ async def test_who_cannot_read_the_cluster_is_told_why(requests: Cluster, comman
 async def nodes(separate_cluster: ServiceCluster) -> Cluster:
     """With a watcher that leads for as long as the test runs, as far as its Lease says."""
     made = Cluster.of("node", separate_cluster)
-    lease = new_lease_document(LEASE_NAMESPACE, WATCHER_LEASE_NAME, "watcher-1", 3600, datetime.now(UTC))
+    vacant = vacant_lease(LEASE_NAMESPACE, WATCHER_LEASE_NAME)
+    lease = acquired_document(vacant, "watcher-1", 3600, datetime.now(UTC))
     assert (await made.kubelets.request("POST", LEASES, body=lease)).status == 201
     return made
 

@@ -23,6 +23,7 @@ from libs.common.kube.errors import (
     Unreachable,
 )
 from libs.common.kube.events import ObjectEvent, node_reference
+from libs.common.kube.lease import vacant_lease
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.request import Request
 from libs.testbed.child_process import HANG_SECONDS
@@ -120,6 +121,15 @@ async def test_a_server_that_hangs_costs_one_deadline(server: LoopbackServer, tm
         with pytest.raises(Unreachable, match=rf"{server.url}.*no answer within 0.3 s") as raised:
             await api.patch_node("web-1", [])
     assert raised.value.reason == "Timeout"
+
+
+async def test_a_request_for_a_lease_ends_at_a_deadline_of_its_own(server: LoopbackServer, tmp_path: Path):
+    server.answer = hang
+    async with open_api(server.url, tmp_path, deadline_seconds=50.0) as api:
+        with pytest.raises(Unreachable, match=r"get leases l: .* no answer within 0.3 s"):
+            await api.get_lease("n", "l", deadline_seconds=0.3)
+        with pytest.raises(Unreachable, match=r"create leases: .* no answer within 0.3 s"):
+            await api.write_lease(vacant_lease("n", "l").document, deadline_seconds=0.3)
 
 
 async def test_a_server_that_is_not_there_is_named_with_what_to_check(tmp_path: Path):

@@ -11,11 +11,10 @@ from typing import Any, Final
 from nats.js.errors import NotFoundError
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.contract.subjects import LEADING, STREAM
 from libs.common.kube.api import KubeApi
-from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.service.leader_elector import LeaderElector
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, KubeletFleet, SimKubelet
@@ -24,9 +23,11 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import ALL_IN_ONE
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS
+from services.watcher.settings import WatcherSettings
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import operating
 from tests.integration.test_all_in_one import LEASE
+from tests.service_flow import make_dependencies
 
 LEASE_SECONDS: Final = 15  # the default of both
 LOOKS: Final = 3  # at a Lease that is held, before what was not written counts as not written
@@ -45,23 +46,21 @@ class Reference:
     """What holds the reference's Lease, and initialises a Node with the fields that the reference writes."""
 
     def __init__(self, api: KubeApi, kubelets: KubeletFleet) -> None:
+        self.api = api
         self.kubelets = kubelets
         self.holds = asyncio.Event()
-        self.lock = LeaseLock(
+        no_bus: Any = None
+        self.elector = LeaderElector(
             api,
-            namespace=LEASE_NAMESPACE,
-            name=WATCHER_LEASE_NAME,
-            identity="talos-cp-1_reference",
-            now=lambda: datetime.now(UTC),
-            duration_seconds=LEASE_SECONDS,
+            WatcherSettings(retry_period_seconds=0.5),
+            make_dependencies(no_bus, identity="talos-cp-1_reference"),
+            set_gauge=lambda held: self.holds.set() if held else self.holds.clear(),
         )
 
     async def lead(self) -> None:
         """Acquire the Lease as soon as possible, and renew it; cancelling this does not release it."""
-        while True:
-            held = isinstance(await self.lock.try_acquire_or_renew(), LeaseGrant)
-            self.holds.set() if held else self.holds.clear()
-            await asyncio.sleep(0.5)  # its retry period
+        await self.elector.acquire()
+        await self.elector.renew()
 
     async def initialise(self, machine: SimMachineFacts) -> None:
         """Its providerID, labels and addresses, and no taint."""
@@ -189,8 +188,10 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
         assert writes_of(control_plane, since, certificate) == AN_APPROVAL
         what_the_reference_wrote_stays(control_plane, done.name)
 
+        reference = Reference(reference.api, kubelets)
         async with run_during(reference.lead()):
-            assert isinstance(await reference.lock.try_acquire_or_renew(), LeaseDenial)
+            await wait_until(lambda: not reference.elector.problems(), "the reference knows the holder")
+            assert not reference.holds.is_set()
             for child in services.children.values():
                 await child.stop(30)
             began = datetime.now(UTC)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from libs.common.kube.api import KubeApi
-from libs.common.kube.lease_lock import STANDBY_REPORT_ANNOTATION
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.service.bus_reachability import STANDBY_REPORT_ANNOTATION
 from libs.common.service.leader_elector import LeadershipLost
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet

@@ -292,30 +292,21 @@ class KubeApi:
 
     async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float | None = None) -> Lease:
         """Return the Lease. Raises NotFound."""
-        return await self._lease("get", namespace, name, None, deadline_seconds)
+        return await self._lease("get", namespace, name, deadline_seconds)
 
-    async def create_lease(
-        self, namespace: str, document: dict[str, Any], *, deadline_seconds: float | None = None
-    ) -> Lease:
-        """Create the Lease; return it. Raises AlreadyExists."""
-        return await self._lease("create", namespace, "", document, deadline_seconds)
+    async def write_lease(self, document: dict[str, Any], *, deadline_seconds: float | None = None) -> Lease:
+        """Replace the version that the document names, or create the Lease if it names none; return it.
 
-    async def update_lease(
-        self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float | None = None
-    ) -> Lease:
-        """Replace the version with the document's resourceVersion. Raises Conflict if it has changed."""
-        return await self._lease("update", namespace, name, document, deadline_seconds)
+        Raises Conflict if the Lease has changed or exists.
+        """
+        metadata, body = document["metadata"], msgspec.json.encode(document)
+        verb, name = ("update", metadata["name"]) if metadata.get("resourceVersion") else ("create", "")
+        return await self._lease(verb, metadata["namespace"], name, deadline_seconds, body)
 
     async def _lease(
-        self,
-        verb: str,
-        namespace: str,
-        name: str,
-        document: dict[str, Any] | None,
-        deadline_seconds: float | None,
+        self, verb: str, namespace: str, name: str, deadline_seconds: float | None, body: bytes | None = None
     ) -> Lease:
         path = namespaced_path(namespace, "leases", api="/apis/coordination.k8s.io/v1")
-        body = None if document is None else msgspec.json.encode(document)
         request = build_request(verb, path, name, body)
         answer = await self.transport.call(request, deadline_seconds=deadline_seconds)
         try:

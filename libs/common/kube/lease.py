@@ -18,6 +18,20 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     lease_transitions: int | None = None
 
 
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields that an update needs; the API server returns them with each Lease."""
+
+    namespace: str
+    name: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: _Metadata
+    spec: LeaseSpec | None = None
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed spec of a Lease, and the whole document, which an update must preserve."""
 
@@ -38,15 +52,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 def read_lease(body: bytes) -> Lease:
     """Parse a Lease. Raises JSON_ERRORS for anything else."""
     document = msgspec.json.decode(body, type=dict[str, Any])
-    return Lease(spec=msgspec.convert(document.get("spec") or {}, LeaseSpec), document=document)
-
-
-def new_lease_document(
-    namespace: str, name: str, identity: str, duration_seconds: int, now: datetime
-) -> dict[str, Any]:
-    """Return the document that creates the Lease with `identity` as its first holder."""
-    held = _held(identity, duration_seconds, micro_time(now), micro_time(now), 0)
-    return vacant_lease_document(namespace, name) | {"spec": held}
+    return Lease(spec=msgspec.convert(document, _Document).spec or LeaseSpec(), document=document)
 
 
 def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: datetime) -> dict[str, Any]:
@@ -55,7 +61,8 @@ def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: d
     if lease.holder == identity:
         acquired, transitions = lease.spec.acquire_time or stamp, lease.transitions
     else:
-        acquired, transitions = stamp, lease.transitions + 1
+        is_first = not lease.holder and lease.spec.acquire_time is None
+        acquired, transitions = stamp, 0 if is_first else lease.transitions + 1
     return _with_spec(lease, _held(identity, duration_seconds, acquired, stamp, transitions))
 
 
@@ -65,26 +72,26 @@ def released_document(lease: Lease, now: datetime) -> dict[str, Any]:
     return _with_spec(lease, _held("", RELEASED_SECONDS, stamp, stamp, lease.transitions))
 
 
-def vacant_lease_document(namespace: str, name: str) -> dict[str, Any]:
-    """Return the document that creates a Lease without a holder, to store annotations."""
-    return {
+def vacant_lease(namespace: str, name: str) -> Lease:
+    """Return a Lease that does not exist yet: without a holder."""
+    document = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {},
     }
+    return Lease(spec=LeaseSpec(), document=document)
 
 
 def get_annotation(lease: Lease, key: str) -> str:
-    """Return the text of an annotation; "" if it does not exist or is not text."""
-    annotations = (lease.document.get("metadata") or {}).get("annotations") or {}
-    text = annotations.get(key)
-    return text if isinstance(text, str) else ""
+    """Return the text of an annotation; "" if it does not exist."""
+    text: str = (lease.document["metadata"].get("annotations") or {}).get(key, "")
+    return text
 
 
 def set_annotation(document: dict[str, Any], key: str, text: str) -> dict[str, Any]:
     """Return the document of a Lease with one annotation set."""
-    metadata = document.get("metadata") or {}
+    metadata = document["metadata"]
     annotations = {**(metadata.get("annotations") or {}), key: text}
     return {**document, "metadata": {**metadata, "annotations": annotations}}
 

@@ -1,160 +1,94 @@
-"""Leader election with a Lease, by the rules of client-go, and reports to a leader that has lost NATS."""
+"""Leader election with a Lease, by the rules of client-go."""
 
 import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import ServerLiveness
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import KubeError
-from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
+from libs.common.kube.errors import Conflict, KubeError, NotFound
+from libs.common.kube.lease import (
+    Lease,
+    acquired_document,
+    released_document,
+    set_annotation,
+    vacant_lease,
+)
+from libs.common.service.bus_reachability import HOLDER_READS_REPORTS_ANNOTATION, BusReachability
 from libs.common.service.service import Dependencies, ServiceEnded
 from libs.common.settings.lease_times import RETRY_JITTER, LeaseSettings
 
 log = logging.getLogger(__name__)
 _BUS_POLL_SECONDS: Final = 0.02
+_RELEASE_SECONDS: Final = 4.0  # a shutdown does not wait longer
 _NEVER: Final = float("inf")
 _LONG_AGO: Final = float("-inf")
+# Of a bus that does not matter here: it answers, but never for so long that a standby reports its leader.
+_ANSWERS_NOW: Final = ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)
 
 
 class LeadershipLost(ServiceEnded):
     """Another replica may lead from now on; the text gives the reason."""
 
 
-class Lock(Protocol):
-    """The part of `libs.common.kube.lease_lock.LeaseLock` that the election needs."""
-
-    @property
-    def leading_until(self) -> float: ...
-
-    @property
-    def reported_at(self) -> float: ...
-
-    @property
-    def holder_reads_reports(self) -> bool: ...
-
-    async def report_standby(self) -> None: ...
-
-    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial: ...
-
-    async def release(self) -> bool: ...
-
-
-class NoLock:
-    """The lock of a service that runs without a Lease: each replica leads."""
-
-    leading_until = _NEVER
-    reported_at = _LONG_AGO
-    holder_reads_reports = False
-
-    async def report_standby(self) -> None:
-        """No other replica reads a report."""
-
-    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
-        """Return a grant."""
-        return LeaseGrant(transitions=0)
-
-    async def release(self) -> bool:
-        """Return False: nothing was written."""
-        return False
-
-
-@dataclass(eq=False, kw_only=True)
-class BusReachability:
-    """Compares this replica's contact with the bus with the reports of standbys on the Lease.
-
-    A leader that alone is cut off from the bus steps down if a standby reaches the bus. If the bus is down
-    for every replica, no standby reports, and the holder keeps the Lease.
-    """
-
-    contact: Callable[[], ServerLiveness]
-    leader_silence: Callable[[], float]  # seconds since the leader last published
-    candidate_seconds: float  # a candidate must have had an answer within this time
-    leader_seconds: float  # a leader may be without an answer for this time
-
-    def may_lead(self) -> bool:
-        """Whether the bus answers; otherwise another replica should acquire the Lease."""
-        return self.contact().silent_seconds <= self.candidate_seconds
-
-    @property
-    def report_seconds(self) -> float:
-        """Seconds between two reports: the leader receives several while one is valid."""
-        return self.leader_seconds / 3
-
-    def is_leader_silent(self, *, holder_seconds: float) -> bool:
-        """Whether the bus has answered for a while without a message from the Lease holder.
-
-        The period is `leader_seconds`: after an outage for all replicas the leader reconnects within that
-        time. `holder_seconds`: the known time since the holder acquired the Lease; a new watcher lists Nodes
-        first.
-        """
-        is_steady = self.may_lead() and self.contact().responsive_seconds >= self.leader_seconds
-        return is_steady and min(self.leader_silence(), holder_seconds) >= self.leader_seconds
-
-    def must_step_down(self, *, reported_seconds_ago: float) -> bool:
-        """Whether a leader must step down: the bus does not answer it, but answers a standby."""
-        is_cut_off = self.contact().silent_seconds >= self.leader_seconds
-        return is_cut_off and reported_seconds_ago <= self.leader_seconds
-
-    def describe_problem(self, *, is_leading: bool, silent_holder: str) -> str:
-        """Return why this replica cannot lead or stand by, in words for /readyz; "" if it can."""
-        if silent_holder:
-            return (
-                f"{silent_holder} holds the Lease and has published nothing for "
-                f"{self.leader_silence():.0f} s; NATS answers here, which is reported on the Lease"
-            )
-        if self.may_lead():
-            return ""
-        if is_leading:
-            return "NATS does not answer this leader: it releases the Lease when a standby reaches NATS"
-        return "NATS does not answer: this replica does not acquire the Lease"
-
-
 @dataclass(eq=False)
 class LeaderElector:
-    """Acquires, renews and releases one Lease.
+    """Acquires, renews and releases one Lease. `run_term` ends with the leadership, `run` stands by again.
 
-    `run_term` ends with the leadership, `run` continues as a standby.
+    A replica leads until the renew deadline, counted from when its last confirmed renewal was *sent*. The
+    deadline is shorter than the duration after which others acquire the Lease. So a replica whose connection
+    hangs stops leading before another one starts.
+
+    With `leader_silence`, the seconds since the leader last published, only a replica that reaches the bus
+    leads, and a standby reports a leader that does not.
     """
 
-    lock: Lock
+    kube: KubeApi | None  # with connections of its own for the Lease; None: each replica leads
+    settings: LeaseSettings
+    dependencies: Dependencies
     _: KW_ONLY
     set_gauge: Callable[[float], None]  # 1 while this replica leads, else 0
-    retry_seconds: float
-    clock: Callable[[], float]
-    jitter: Callable[[], float]
-    reachability: BusReachability | None = None  # only if a standby reports a leader that publishes nothing
+    leader_silence: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
+        self.clock = self.dependencies.monotonic
+        self.identity = self.dependencies.identity
         self.renewed = asyncio.Event()  # set at each renewal; the waiting task clears it
+        self.leading_until = _LONG_AGO  # by the clock: it leads until then without another renewal
         self._leading_since: float | None = None
-        self._transitions = 0
-        self._holder = ""
-        self._silent_holder = ""
-        self._holder_since = _LONG_AGO
-        self._report_due = _LONG_AGO
+        self._vacant = vacant_lease(self.settings.lease_namespace, self.settings.lease_name)
+        self._lease = self._vacant  # as last read or written; vacant if it does not exist
+        self._unchanged_since = _LONG_AGO  # when its present spec was first observed
+        self._attempted_at = _LONG_AGO  # when the last attempt to acquire or renew it began
         self._has_answer = False
         self._last_error = ""
+        has_bus = self.kube is not None and self.leader_silence is not None
+        self._reachability = BusReachability(
+            identity=self.identity,
+            contact=self.dependencies.bus.server_liveness if has_bus else lambda: _ANSWERS_NOW,
+            leader_silence=self.leader_silence or (lambda: 0.0),
+            candidate_seconds=self.settings.renew_deadline_seconds,
+            leader_seconds=self.settings.lease_duration_seconds,
+        )
 
     def leading_since(self) -> float | None:
         """Return the monotonic time when this replica began to lead; None if it does not lead."""
-        return self._leading_since if self.clock() < self.lock.leading_until else None
+        return self._leading_since if self.clock() < self.leading_until else None
 
     def problems(self) -> tuple[str, ...]:
         """Return why the leader is unknown, in words for /readyz; a standby is ready."""
         if self._last_error:
             return (f"cannot read or write the Lease: {self._last_error}",)
-        if self.reachability is not None and (
-            why := self.reachability.describe_problem(
-                is_leading=self._leading_since is not None, silent_holder=self._silent_holder
-            )
-        ):
+        if why := self._reachability.describe_problem(is_leading=self._leading_since is not None):
             return (why,)
         return () if self._has_answer else ("the holder of the Lease is not known yet",)
+
+    # ---- terms
 
     async def run(self, lead: Callable[[int], Coroutine[Any, Any, None]]) -> NoReturn:
         """Run one term after the other until cancelled; see `run_term`."""
@@ -165,7 +99,7 @@ class LeaderElector:
                 log.warning("leadership lost, standing by", extra={"reason": str(find_root_cause(lost))})
             _raise_if_cancelled()
 
-    async def run_term(self, lead: Callable[[int], Coroutine[Any, Any, None]]) -> NoReturn:
+    async def run_term(self, lead: Callable[[int], Coroutine[Any, Any, None]]) -> None:
         """Wait until this replica leads, run `lead` while it does, then release the Lease.
 
         `lead` gets the number of earlier holders. Raises an exception group with LeadershipLost, and with
@@ -178,41 +112,34 @@ class LeaderElector:
                 await self.renew()
         finally:
             await self.release()
-        raise AssertionError("unreachable: renew() ends only by an exception")
 
     async def acquire(self) -> int:
         """Wait until this replica leads; return how often the Lease has changed its holder."""
         await self._wait_for_bus()
-        while True:
-            # A leader without the bus publishes nothing, and keeps other replicas from leading.
-            answer = await self._try_acquire(take=self._may_lead())
-            if isinstance(answer, LeaseGrant):
-                self._silent_holder = ""
-                self._leading_since, self._transitions = self.clock(), answer.transitions
-                self.set_gauge(1)
-                log.info("leadership acquired", extra={"lease_transitions": answer.transitions})
-                return answer.transitions
-            await self._report_silence(answer)
-            pause = self._retry_pause()
-            await asyncio.sleep(pause if answer is None else min(answer.seconds, pause))
+        # A leader without the bus publishes nothing, and keeps other replicas from leading.
+        while not await self._acquire_or_renew(may_acquire=self._reachability.may_lead()):
+            await self._report_silent_leader()
+            pause, seconds_left = self._retry_pause(), self._seconds_left()
+            await asyncio.sleep(min(seconds_left, pause) if seconds_left > 0 else pause)
+        self._leading_since = self.clock()
+        self.set_gauge(1)
+        log.info("leadership acquired", extra={"lease_transitions": self._lease.transitions})
+        return self._lease.transitions
 
     async def renew(self) -> NoReturn:
-        """Set `renewed` at each renewal. Ends only with LeadershipLost."""
-        failed_for = 0.0  # duration of the last attempt, if it failed
+        """Renew every retry period, and set `renewed` each time. Ends only with LeadershipLost."""
         while True:
             try:
                 # Count from the last confirmed renewal, not from a hanging one: other candidates do the same.
-                async with asyncio.timeout(self.lock.leading_until - self.clock()):
-                    # An attempt that hung for the whole period is repeated at once: time is short.
-                    await asyncio.sleep(max(0.0, self._retry_pause() - failed_for))
-                    self._raise_if_lapsed()
-                    began = self.clock()
-                    answer = await self._try_acquire()
-                    failed_for = self.clock() - began if answer is None else 0.0
+                async with asyncio.timeout(self.leading_until - self.clock()):
+                    # A period after the last attempt began: after one that was slow or hung, time is short.
+                    due = self._attempted_at + self._retry_pause()
+                    await asyncio.sleep(max(0.0, due - self.clock()))
+                    is_renewed = await self._renew()
             except TimeoutError:
-                raise self._lose(f"not renewed in time{self._error_suffix()}") from None
-            self._verify(answer)
-            if answer is not None:
+                reason = f" ({self._last_error})" if self._last_error else ""
+                raise self._lose(f"not renewed in time{reason}") from None
+            if is_renewed:
                 self._step_down_if_cut_off()
                 self.renewed.set()
 
@@ -221,75 +148,42 @@ class LeaderElector:
 
         Raises LeadershipLost if another replica leads, TemporaryError if there is no answer.
         """
-        answer = await self._try_acquire()
-        if answer is None:
+        if not await self._renew():
             raise TemporaryError("cannot confirm the leadership", self._last_error)
-        self._verify(answer)
 
     async def release(self) -> None:
         """Release the leadership, so that another replica can acquire it."""
         is_leading, self._leading_since = self._leading_since is not None, None
+        self.leading_until = _LONG_AGO
         self.set_gauge(0)
         # A lost Lease is not released: shutdown must not wait for an unresponsive server.
-        if is_leading and await self.lock.release():
-            log.info("Lease released")
+        if is_leading and self.kube is not None:
+            with suppress(KubeError, TimeoutError):  # the Lease expires by itself
+                async with asyncio.timeout(_RELEASE_SECONDS):
+                    await self._write_release(self.kube)
 
-    def _verify(self, answer: LeaseGrant | LeaseDenial | None) -> None:
-        if isinstance(answer, LeaseDenial):
-            raise self._lose(f"{answer.holder or 'no replica'} holds it now")
-        if answer is not None and answer.transitions != self._transitions:
-            # The Lease was deleted, and is acquired again: another replica may have led meanwhile.
-            raise LeadershipLost("the Lease was deleted or changed its holder")
-
-    def _raise_if_lapsed(self) -> None:
-        """Raise TimeoutError if another replica may have led since the last renewal, as after a pause."""
-        if self.clock() >= self.lock.leading_until:
-            raise TimeoutError
-
-    async def _report_silence(self, answer: LeaseDenial | None) -> None:
-        """Report to a leader that renews the Lease but publishes nothing: another replica could lead.
-
-        The reference controller gets no report. It holds the watcher's Lease during a migration and publishes
-        nothing.
-        """
-        if self.reachability is None:
-            return
-        now = self.clock()
-        misses = self.reachability.is_leader_silent(holder_seconds=now - self._holder_since)
-        is_silent = answer is not None and self.lock.holder_reads_reports and misses
-        self._silent_holder = answer.holder if answer is not None and is_silent else ""
-        if not is_silent or now < self._report_due:
-            return
-        self._report_due = now + self.reachability.report_seconds
-        try:
-            await self.lock.report_standby()
-        except KubeError as error:
-            log.info("cannot report a silent leader, will retry", extra={"error": str(error)})
+    def _lose(self, why: str) -> LeadershipLost:
+        self._leading_since = None
+        self.set_gauge(0)
+        return LeadershipLost(f"the Lease is lost: {why}")
 
     def _step_down_if_cut_off(self) -> None:
         """Step down if a standby reaches the bus. Without reports the bus is down for every replica."""
-        age = self.clock() - self.lock.reported_at
-        if self.reachability is not None and self.reachability.must_step_down(reported_seconds_ago=age):
+        if self._reachability.must_step_down(self.clock()):
             log.warning("stepping down: the bus answers a standby, but not this leader")
             raise LeadershipLost("stepped down: the bus answers a standby, but not this leader")
 
-    async def _try_acquire(self, *, take: bool = True) -> LeaseGrant | LeaseDenial | None:
+    async def _report_silent_leader(self) -> None:
+        """Report to a leader that renews the Lease but publishes nothing: another replica could lead."""
+        if self.kube is None or self._last_error:
+            return
+        report = self._reachability.plan_report(self._lease, self.clock(), self.dependencies.now())
+        if report is None:
+            return
         try:
-            answer = await self.lock.try_acquire_or_renew(may_acquire=take)
+            await self.kube.write_lease(report, deadline_seconds=self._request_seconds)
         except KubeError as error:
-            if not self._last_error:
-                log.warning("cannot read or write the Lease", extra={"error": str(error)})
-            self._last_error = str(error)
-            return None
-        self._last_error = ""
-        self._has_answer = True
-        if isinstance(answer, LeaseDenial) and answer.holder != self._holder:
-            self._holder, self._holder_since = answer.holder, self.clock()
-            log.info("standing by, another replica leads", extra={"holder": answer.holder})
-        return answer
-
-    def _may_lead(self) -> bool:
-        return self.reachability is None or self.reachability.may_lead()
+            log.info("cannot report a silent leader, will retry", extra={"error": str(error)})
 
     async def _wait_for_bus(self) -> None:
         """Wait for the first answer of the bus, for one retry period at most. It takes milliseconds.
@@ -297,63 +191,122 @@ class LeaderElector:
         Without it, the first attempt would acquire nothing, and the next one comes a retry period later.
         """
         for _ in range(math.ceil(self._retry_pause() / _BUS_POLL_SECONDS)):
-            if self._may_lead():
+            if self._reachability.may_lead():
                 return
             await asyncio.sleep(_BUS_POLL_SECONDS)
 
     def _retry_pause(self) -> float:
-        return self.retry_seconds * (1 + (RETRY_JITTER - 1) * self.jitter())
+        spread = (RETRY_JITTER - 1) * self.dependencies.random.random()
+        return self.settings.retry_period_seconds * (1 + spread)
 
-    def _lose(self, why: str) -> LeadershipLost:
-        self._leading_since = None
-        self.set_gauge(0)
-        return LeadershipLost(f"the Lease is lost: {why}")
+    # ---- the Lease
 
-    def _error_suffix(self) -> str:
-        return f" ({self._last_error})" if self._last_error else ""
+    async def _renew(self) -> bool:
+        """Renew once; return whether the API server answered. Raises LeadershipLost.
 
+        A term ends when its Lease was deleted or released: another replica may have led meanwhile.
+        """
+        if await self._acquire_or_renew(may_acquire=False):
+            return True
+        if self._last_error:
+            return False
+        raise self._lose(f"{self._lease.holder or 'no replica'} holds it now")
 
-def build_leader_elector(
-    kube: KubeApi | None,
-    settings: LeaseSettings,
-    dependencies: Dependencies,
-    *,
-    set_gauge: Callable[[float], None],
-    leader_silence: Callable[[], float] | None = None,
-) -> LeaderElector:
-    """Return the elector for the Lease of the settings, or one that always leads, without `kube`.
+    async def _acquire_or_renew(self, *, may_acquire: bool) -> bool:
+        """Acquire or renew the Lease, once; return whether this replica holds it.
 
-    `kube` has connections of its own for the Lease. With `leader_silence`, the seconds since the leader last
-    published, only a replica that reaches the bus leads, and a standby reports a leader that does not.
-    """
-    lock: Lock = NoLock()
-    if kube is not None:
-        lock = LeaseLock(
-            kube,
-            namespace=settings.lease_namespace,
-            name=settings.lease_name,
-            identity=dependencies.identity,
-            now=dependencies.now,
-            clock=dependencies.monotonic,
-            duration_seconds=int(settings.lease_duration_seconds),
-            renew_deadline_seconds=settings.renew_deadline_seconds,
-        )
-    reachability = None
-    if leader_silence is not None and kube is not None:
-        reachability = BusReachability(
-            contact=dependencies.bus.server_liveness,
-            leader_silence=leader_silence,
-            candidate_seconds=settings.renew_deadline_seconds,
-            leader_seconds=settings.lease_duration_seconds,
-        )
-    return LeaderElector(
-        lock,
-        set_gauge=set_gauge,
-        retry_seconds=settings.retry_period_seconds,
-        clock=dependencies.monotonic,
-        jitter=dependencies.random.random,
-        reachability=reachability,
-    )
+        Without an answer of the API server it returns False and `_last_error` gives the reason.
+        """
+        self._attempted_at = self.clock()
+        try:
+            is_held = await self._take(may_acquire=may_acquire)
+        except KubeError as error:
+            if not self._last_error:
+                log.warning("cannot read or write the Lease", extra={"error": str(error)})
+            self._last_error = str(error)
+            return False
+        self._last_error, self._has_answer = "", True
+        return is_held
+
+    async def _take(self, *, may_acquire: bool) -> bool:
+        """Acquire or renew the Lease, once. Raises KubeError if it does not know who holds it now."""
+        if self.kube is None:
+            self.leading_until = _NEVER
+            return True
+        if self._is_holder and self.clock() < self.leading_until:
+            with suppress(Conflict):
+                return await self._write(self.kube)
+            # Another client wrote or deleted it, or the last response was lost: read it.
+        await self._read(self.kube)
+        was_holder = self._is_holder
+        if not was_holder and (not may_acquire or self._seconds_left() > 0):
+            self.leading_until = _LONG_AGO
+            return False
+        try:
+            return await self._write(self.kube)
+        except Conflict:
+            if was_holder:
+                raise  # another client wrote it again, which says nothing about the leadership
+            return False  # another candidate is faster
+
+    async def _read(self, kube: KubeApi) -> None:
+        where, name = self.settings.lease_namespace, self.settings.lease_name
+        try:
+            lease = await kube.get_lease(where, name, deadline_seconds=self._request_seconds)
+        except NotFound:
+            lease = self._vacant
+        self._observe(lease, self.clock())
+
+    async def _write(self, kube: KubeApi) -> bool:
+        """Write this replica as the holder; return True. Raises Conflict if another client wrote first."""
+        sent, seconds = self.clock(), int(self.settings.lease_duration_seconds)
+        acquired = acquired_document(self._lease, self.identity, seconds, self.dependencies.now())
+        document = set_annotation(acquired, HOLDER_READS_REPORTS_ANNOTATION, self.identity)
+        self._observe(await kube.write_lease(document, deadline_seconds=self._request_seconds), sent)
+        self.leading_until = sent + self.settings.renew_deadline_seconds
+        return True
+
+    async def _write_release(self, kube: KubeApi) -> None:
+        while self._is_holder:
+            document = released_document(self._lease, self.dependencies.now())
+            try:
+                self._lease = await kube.write_lease(document, deadline_seconds=self._request_seconds)
+                log.info("Lease released")
+            except Conflict:
+                # Most likely this replica's own renewal, whose response the shutdown did not await.
+                await self._read(kube)
+
+    def _observe(self, lease: Lease, at: float) -> None:
+        before, self._lease = self._lease, lease
+        self._reachability.observe(before, lease, at)
+        if before.spec != lease.spec:
+            self._unchanged_since = at
+        if lease.holder not in (before.holder, self.identity, ""):
+            log.info("standing by, another replica leads", extra={"holder": lease.holder})
+
+    @property
+    def _is_holder(self) -> bool:
+        return self._lease.holder == self.identity
+
+    def _seconds_left(self) -> float:
+        """Return for how long the holder has the Lease unless it renews; 0 or less: another may acquire it.
+
+        It expires when its spec has not changed for its duration on the local clock, as in client-go. So
+        clocks of different machines are never compared. A Lease without a duration has that of this replica.
+        """
+        if not self._lease.holder:
+            return 0.0
+        duration = self._lease.spec.lease_duration_seconds or self.settings.lease_duration_seconds
+        return self._unchanged_since + duration - self.clock()
+
+    @property
+    def _request_seconds(self) -> float:
+        """Return the deadline of one request, as in client-go: half of the renew deadline.
+
+        A renewal that an overloaded server answers within that time counts. After a request that hangs
+        there is still time for another one, on a new connection.
+        """
+        return self.settings.renew_deadline_seconds / 2
 
 
 def find_root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

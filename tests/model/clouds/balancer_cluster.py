@@ -22,7 +22,6 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import LEASE_NAMESPACE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.leader_elector import NoLock
 from libs.common.service.service import Dependencies, run_together
 from libs.testbed.clouds.api_server import SimApiServer as SimCloudServer
 from libs.testbed.clouds.api_server import SimRequest
@@ -150,7 +149,7 @@ class Process:
     def kill(self) -> None:
         """End it without another request: the Lease stays until it expires."""
         self.is_dead = True
-        self.controller.elector.lock = NoLock()
+        self.controller.elector.kube = None
         self._task.cancel()
 
     async def end(self) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
-from libs.common.kube.errors import Conflict, NotFound, Unreachable
+from libs.common.kube.errors import Conflict, NotFound
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectEvent
-from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
+from libs.common.kube.lease import get_annotation
 from services.lifecycle.core.decide import REPLACED, Delete, Keep
 from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
@@ -30,6 +30,7 @@ from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResu
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW
 from tests.clocks import ManualClock
+from tests.in_memory_api import InMemoryLeases, LeaseConnection, make_lease
 from tests.lifecycle_actors import make_lost_node
 
 NODE = make_lost_node()
@@ -146,35 +147,15 @@ async def test_a_pool_without_room_holds_up_no_other():
 # ---- the record
 
 
-class WrittenByOthers:
-    """A Lease that another writer changes that many times first."""
-
-    def __init__(self, times: int) -> None:
-        self.times = times
-        self.lease = Lease(spec=LeaseSpec(holder_identity="me"), document={"metadata": {"name": "l"}})
-
-    async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float | None = None) -> Lease:
-        return self.lease
-
-    async def create_lease(self, *_: Any, **__: Any) -> Lease:
-        raise Unreachable("unreachable")
-
-    async def update_lease(
-        self, namespace: str, name: str, document: Any, *, deadline_seconds: float | None = None
-    ) -> Lease:
-        if self.times:
-            self.times -= 1
-            raise Conflict(name, status=409)
-        self.lease = Lease(spec=self.lease.spec, document=document)
-        return self.lease
-
-
 @pytest.mark.parametrize(("times", "counted"), [(0, True), (2, True), (3, False), (99, False)])
 async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted: bool):
-    leases: Any = WrittenByOthers(times)
-    record = DeletionBudget(leases, LifecycleSettings(), holder="me", now=lambda: NOW)
+    leases = InMemoryLeases()
+    leases.leases["lease"] = make_lease("me")
+    kube: Any = LeaseConnection(leases)
+    kube.overtaken = times
+    record = DeletionBudget(kube, LifecycleSettings(lease_name="lease"), holder="me", now=lambda: NOW)
     assert (await record.spend("web-1", LIMIT) == "") is counted
-    assert len(decode(get_annotation(leases.lease, ANNOTATION) or "[]")) == int(counted)
+    assert len(decode(get_annotation(leases.get("lease"), ANNOTATION) or "[]")) == int(counted)
 
 
 # ---- the limit

@@ -1,355 +1,534 @@
-"""The election: patience, renewal in time, terms, and a leader that alone is cut off from the bus."""
+"""Who leads by a Lease, and until when, on a virtual clock: renewals, losses, takeovers and releases."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import ServerLiveness
-from libs.common.kube.errors import Unreachable
-from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
-from libs.common.service.leader_elector import BusReachability, LeaderElector, LeadershipLost, NoLock
-from libs.testbed.child_process import HANG_SECONDS
-from tests.bus_actors import wait_until
-from tests.clocks import ManualClock
-
-HELD = LeaseGrant(transitions=3)
-OF_B = LeaseDenial(holder="b", seconds=9.0)
-HANGS = "hangs"
-REFUSED = Unreachable("connection refused")
-Answer = LeaseGrant | LeaseDenial | Exception | str
+from libs.common.kube.errors import Forbidden, KubeError, NotFound, Unreachable
+from libs.common.kube.lease import Lease, released_document
+from libs.common.service.bus_reachability import STANDBY_REPORT_ANNOTATION
+from libs.common.service.leader_elector import LeaderElector, LeadershipLost, find_root_cause
+from tests.builders import NOW
+from tests.bus_actors import run_during, wait_until
+from tests.clocks import VirtualClock, run_virtually, virtually
+from tests.in_memory_api import InMemoryLeases, LeaseConnection, make_lease
+from tests.service_flow import make_dependencies
 
 
-class ScriptedLock:
-    """A lock with scripted answers; it repeats the last one."""
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a Lease, with the times of client-go by default."""
 
-    def __init__(self, *answers: Answer, renew_deadline_seconds: float = 10 * HANG_SECONDS) -> None:
-        self.answers = list(answers)
-        self.leading_until = float("-inf")
-        self.tries = 0
-        self.releases = 0
-        self.reports = 0
-        self.reported_at = float("-inf")
-        self.holder_reads_reports = True
-        self._deadline = renew_deadline_seconds
-
-    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
-        self.tries += 1
-        if not may_acquire:
-            return LeaseDenial(holder="", seconds=float("inf"))
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        while isinstance(answer, str):
-            await asyncio.Event().wait()
-        if isinstance(answer, Exception):
-            raise answer
-        sent = time.monotonic()
-        self.leading_until = sent + self._deadline if isinstance(answer, LeaseGrant) else float("-inf")
-        return answer
-
-    async def report_standby(self) -> None:
-        self.reports += 1
-
-    async def release(self) -> bool:
-        self.releases += 1
-        return True
+    lease_name: str = "lease"
+    lease_namespace: str = "kube-system"
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
 
 
-@dataclass
+TIMES: Final = Times()
+LATEST_RETRY: Final = 2.4  # seconds between two attempts, with the most jitter
+
+
 class Bus:
     """What a replica knows of its bus."""
 
-    silent: float = 0.0
-    answering: float = 100.0
-    leader: float = 0.0
+    silent = 0.0  # seconds
+    leader_silent = 0.0
 
-    def reach(self) -> BusReachability:
-        return BusReachability(
-            contact=lambda: ServerLiveness(silent_seconds=self.silent, responsive_seconds=self.answering),
-            leader_silence=lambda: self.leader,
-            candidate_seconds=10.0,
-            leader_seconds=15.0,
+    def server_liveness(self) -> ServerLiveness:
+        return ServerLiveness(silent_seconds=self.silent, responsive_seconds=100.0)
+
+
+class Replica:
+    """A candidate with a connection of its own, and the terms in which it led."""
+
+    def __init__(
+        self,
+        leases: InMemoryLeases,
+        identity: str = "a",
+        *,
+        times: Times = TIMES,
+        has_bus: bool = False,
+        work: Callable[[], Coroutine[Any, Any, object]] | None = None,
+    ) -> None:
+        kube: Any = LeaseConnection(leases)
+        bus: Any = Bus()
+        self.kube: LeaseConnection = kube
+        self.bus: Bus = bus
+        self.clock = VirtualClock()
+        self.terms: list[int] = []  # the number of earlier holders at the beginning of each
+        self.gauge: list[float] = []
+        self._work = work or asyncio.Event().wait
+        self.elector = LeaderElector(
+            kube,
+            times,
+            make_dependencies(bus, clock=self.clock, identity=identity),
+            set_gauge=self.gauge.append,
+            leader_silence=(lambda: self.bus.leader_silent) if has_bus else None,
         )
 
+    async def lead(self, lease_transitions: int) -> None:
+        self.terms.append(lease_transitions)
+        await self._work()
 
-def by_lease(
-    lock: ScriptedLock,
-    retry_seconds: float = 0.01,
-    bus: Bus | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> LeaderElector:
-    return LeaderElector(
-        lock,
-        set_gauge=lambda value: None,
-        retry_seconds=retry_seconds,
-        clock=clock,
-        jitter=lambda: 0.5,
-        reachability=(bus or Bus()).reach(),
-    )
+    @property
+    def is_leading(self) -> bool:
+        return self.elector.leading_since() is not None
 
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Lead whenever it can."""
+        async with run_during(self.elector.run(self.lead)):
+            yield
 
-async def test_a_candidate_waits_through_another_holder_and_an_unreachable_server():
-    lock = ScriptedLock(OF_B, REFUSED, HELD)
-    candidate = by_lease(lock)
-    assert candidate.problems() == ("the holder of the Lease is not known yet",)
-    assert (await candidate.acquire(), lock.tries) == (3, 3)
-    assert candidate.problems() == ()
+    @asynccontextmanager
+    async def run_leading(self) -> AsyncIterator[None]:
+        """Lead, in one term, which must not end by itself."""
+        async with run_during(self.elector.run_term(self.lead)):
+            await wait_until(lambda: self.is_leading)
+            yield
 
+    async def begin_term(self) -> "asyncio.Task[None]":
+        """Lead, in one term, until that ends by itself."""
+        term = asyncio.create_task(self.elector.run_term(self.lead))
+        await wait_until(lambda: self.is_leading)
+        return term
 
-async def test_a_candidate_acquires_the_lease_as_soon_as_its_bus_answers():
-    bus, lock = Bus(silent=60.0), ScriptedLock(HELD)
-    winning = asyncio.create_task(by_lease(lock, retry_seconds=10 * HANG_SECONDS, bus=bus).acquire())
-    await asyncio.sleep(0)
-    assert lock.tries == 0
-    bus.silent = 0.0
-    async with asyncio.timeout(HANG_SECONDS):
-        assert await winning == 3
-    assert lock.tries == 1
-
-
-async def test_a_candidate_that_cannot_ask_says_why():
-    candidate = by_lease(ScriptedLock(REFUSED))
-    winning = asyncio.create_task(candidate.acquire())
-    await wait_until(lambda: "connection refused" in candidate.problems()[0])
-    winning.cancel()
+    async def wait_for_loss(self, term: "asyncio.Task[None]") -> str:
+        """Return why the term ends."""
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await asyncio.wait_for(term, 60.0)
+        lost = find_root_cause(raised.value)
+        assert isinstance(lost, LeadershipLost)
+        assert not self.is_leading
+        return str(lost)
 
 
-async def test_an_expiring_lease_is_tried_for_when_it_expires_and_not_a_period_later():
-    lock = ScriptedLock(LeaseDenial(holder="b", seconds=0.02), HELD)
-    async with asyncio.timeout(HANG_SECONDS):
-        await by_lease(lock, retry_seconds=10 * HANG_SECONDS).acquire()
+def change_lease(leases: InMemoryLeases, **spec: Any) -> None:
+    """Another client changes these fields of the Lease."""
+    document = leases.get("lease").document
+    leases.write(document | {"spec": document["spec"] | spec})
 
 
-async def test_without_a_lease_a_replica_leads_until_it_ends():
-    elector = by_lease(NoLock())  # type: ignore[arg-type]
-    assert elector.leading_since() is None
+# ---- never two
+
+
+HARSH: Final = Times(renew_deadline_seconds=14.0)
+STEPS: Final = st.tuples(
+    st.sampled_from(("hang", "answer_slowly", "recover", "end", "begin")),
+    st.integers(0, 2),
+    st.sampled_from((0.3, 2.0, 7.0, 16.0, 20.0)),
+)
+
+
+class Election:
+    """Three replicas, with faults of one each; at no moment do two of them lead."""
+
+    def __init__(self) -> None:
+        leases = InMemoryLeases()
+        self._replicas = [Replica(leases, name, times=HARSH) for name in "abc"]
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def hang(self, i: int) -> None:
+        self._replicas[i].kube.reach = asyncio.Event().wait
+
+    def answer_slowly(self, i: int) -> None:
+        self._replicas[i].kube.answer_seconds = 6.9
+
+    def recover(self, i: int) -> None:
+        self._replicas[i].kube.recover()
+
+    def end(self, i: int) -> None:
+        self._tasks[i].cancel()
+
+    def begin(self, i: int) -> None:
+        if i not in self._tasks or self._tasks[i].done():
+            replica = self._replicas[i]
+            self._tasks[i] = asyncio.create_task(replica.elector.run(replica.lead))
+
+    async def run(self, steps: list[tuple[str, int, float]]) -> None:
+        for i in range(3):
+            self.begin(i)
+        await self._watch(3.0)
+        for fault, i, seconds in steps:
+            getattr(self, fault)(i)
+            await self._watch(seconds)
+        for i in range(3):
+            self.recover(i)
+            self.begin(i)
+        await self._watch(60.0)
+        assert sum(each.is_leading for each in self._replicas) == 1
+
+    async def _watch(self, seconds: float) -> None:
+        for _ in range(math.ceil(seconds / 0.3)):
+            await asyncio.sleep(0.3)
+            assert sum(each.is_leading for each in self._replicas) <= 1
+
+
+@given(st.lists(STEPS, max_size=12))
+@example([("answer_slowly", 0, 20.0), ("hang", 0, 20.0)])
+@example([("hang", 0, 20.0), ("recover", 0, 7.0), ("end", 1, 7.0)])
+def test_at_no_moment_do_two_replicas_lead(steps: list[tuple[str, int, float]]):
+    async def run() -> None:
+        await Election().run(steps)
+
+    run_virtually(run())
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["absent", "released"])
+@virtually
+async def test_of_candidates_that_try_at_the_same_time_one_leads(*, exists: bool):
+    leases = InMemoryLeases()
+    if exists:
+        leases.leases["lease"] = make_lease()
+    candidates = [Replica(leases, name) for name in "abc"]
+    async with candidates[0].run(), candidates[1].run(), candidates[2].run():
+        await asyncio.sleep(1.0)
+        assert [each.is_leading for each in candidates] == [True, False, False]
+        assert [each.elector.problems() for each in candidates] == [(), (), ()]
+
+
+# ---- acquire
+
+
+@pytest.mark.parametrize(
+    ("lease", "seconds"),
+    [
+        (make_lease("gone"), 15.0),
+        (make_lease("gone", duration=60), 60.0),
+        (make_lease("gone", duration=None), 15.0),
+        (make_lease(), 0.0),
+    ],
+    ids=["15 s", "60 s", "no duration", "released"],
+)
+@virtually
+async def test_a_lease_that_is_not_renewed_is_acquired_as_soon_as_the_duration_of_its_holder_is_over(
+    lease: Lease, seconds: float
+):
+    leases = InMemoryLeases()
+    leases.leases["lease"] = lease
+    candidate = Replica(leases, times=Times(retry_period_seconds=1000.0))
+    began = candidate.clock()
+    async with candidate.run_leading():
+        assert candidate.clock() - began == pytest.approx(seconds, abs=0.1)
+        assert candidate.terms == [4]
+        assert leases.get("lease").holder == "a"
+
+
+@virtually
+async def test_the_wait_begins_again_with_each_renewal_and_not_with_another_change():
+    leases = InMemoryLeases()
+    leases.leases["lease"] = make_lease("b")
+    candidate = Replica(leases)
+    async with candidate.run():
+        await asyncio.sleep(10.0)
+        change_lease(leases, renewTime="1999-01-01T00:00:00.000000Z")  # clocks of others do not matter
+        await asyncio.sleep(10.0)
+        leases.annotate("lease")
+        await asyncio.sleep(4.9)
+        assert candidate.terms == []
+        await asyncio.sleep(0.2 + LATEST_RETRY)
+        assert candidate.terms == [4]
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), NotFound('no namespace "a"', status=404)])
+@virtually
+async def test_a_candidate_says_why_it_does_not_know_the_holder_until_it_does(error: KubeError):
+    candidate = Replica(InMemoryLeases())
+    candidate.kube.error = error
+    assert candidate.elector.problems() == ("the holder of the Lease is not known yet",)
+    async with candidate.run():
+        await asyncio.sleep(0.1)
+        assert candidate.elector.problems() == (f"cannot read or write the Lease: {error}",)
+        candidate.kube.recover()
+        await wait_until(lambda: candidate.is_leading)
+        assert candidate.elector.problems() == ()
+
+
+@virtually
+async def test_without_a_lease_each_replica_leads_until_it_ends():
+    elector = LeaderElector(
+        None, TIMES, make_dependencies(Bus(), clock=VirtualClock()), set_gauge=lambda _: None  # type: ignore[arg-type]
+    )  # fmt: skip
     renewals: list[int] = []
 
     async def lead(lease_transitions: int) -> None:
-        while len(renewals) < 2:
+        while True:
             await elector.renewed.wait()
             elector.renewed.clear()
             renewals.append(lease_transitions)
 
-    leading = asyncio.create_task(elector.run(lead))
-    await wait_until(lambda: renewals == [0, 0])
-    assert elector.leading_since() is not None
-    assert elector.problems() == ()
-    leading.cancel()
-    with suppress(asyncio.CancelledError):
-        await leading
+    async with run_during(elector.run(lead)):
+        await wait_until(lambda: renewals == [0, 0])
+        assert elector.leading_since() is not None
+        assert elector.problems() == ()
     assert elector.leading_since() is None
 
 
-# ---- a term
+# ---- renew
 
 
-async def test_failures_between_renewals_are_survived_and_the_next_term_begins_after_a_loss():
-    lock = ScriptedLock(HELD, HELD, REFUSED, HELD, OF_B, HELD)
-    candidate, tries, terms = by_lease(lock), [], []
-
-    async def lead(lease_transitions: int) -> None:
-        terms.append(lease_transitions)
-        while True:
-            await candidate.renewed.wait()
-            candidate.renewed.clear()
-            tries.append(lock.tries)
-
-    leading = asyncio.create_task(candidate.run(lead))
-    await wait_until(lambda: len(terms) == 2, "it leads again")
-    assert tries[:2] == [2, 4]
-    leading.cancel()
+@virtually
+async def test_a_leader_renews_in_each_retry_period_with_one_request():
+    leader = Replica(InMemoryLeases())
+    async with leader.run_leading():
+        before, spec = len(leader.kube.verbs), leader.kube.leases.get("lease").document["spec"]
+        await asyncio.sleep(60.0)
+        sent = leader.kube.verbs[before:]
+        assert set(sent) == {"write"}
+        assert 60.0 / LATEST_RETRY - 1 <= len(sent) <= 30
+        renewed = leader.kube.leases.get("lease").document["spec"]
+        assert {key for key in spec if spec[key] != renewed[key]} == {"renewTime"}
+        assert leader.gauge == [1]
 
 
+@virtually
+async def test_a_slow_server_keeps_its_leader_whose_time_counts_from_the_request():
+    leader = Replica(InMemoryLeases())
+    leader.kube.answer_seconds = 4.5
+    async with leader.run_leading():
+        assert leader.elector.leading_until == pytest.approx(leader.clock() - 4.5 + 10.0, abs=0.1)
+        await asyncio.sleep(60.0)
+        assert (leader.is_leading, leader.terms) == (True, [0])
+
+
+@pytest.mark.parametrize("error", [None, Unreachable("connection refused")], ids=["hangs", "refuses"])
+@virtually
+async def test_a_term_ends_at_the_renew_deadline_if_the_server_does_not_answer(error: Unreachable | None):
+    leader = Replica(leases := InMemoryLeases())
+    term, until = await leader.begin_term(), leader.elector.leading_until
+    leader.kube.error = error
+    leader.kube.reach = leader.kube.reach if error else asyncio.Event().wait
+    await asyncio.sleep(until - leader.clock() - 0.1)
+    assert leader.is_leading
+    reason = await leader.wait_for_loss(term)
+    assert reason.startswith("the Lease is lost: not renewed in time (")
+    assert leader.clock() == pytest.approx(until, abs=0.01)
+    assert leader.gauge == [1, 0, 0]
+    leader.kube.recover()
+    await asyncio.sleep(10.0)
+    assert leases.get("lease").holder == "a", "a lost Lease is not released: the server may not answer"
+
+
+@virtually
+async def test_a_renewal_whose_answer_is_lost_is_repeated_at_once():
+    leader = Replica(InMemoryLeases(), times=Times(retry_period_seconds=4.0))
+    async with leader.run_leading():
+        sent = len(leader.kube.verbs)
+        leader.kube.answer_seconds = 60.0
+        await wait_until(lambda: len(leader.kube.verbs) > sent)
+        leader.kube.recover()
+        await asyncio.sleep(60.0)
+        assert (leader.is_leading, leader.terms) == (True, [0])
+
+
+@pytest.mark.parametrize("others", [1, 2])
+@virtually
+async def test_a_lease_that_another_client_annotates_before_a_renewal_keeps_its_leader(others: int):
+    leader = Replica(InMemoryLeases())
+    async with leader.run_leading():
+        leader.kube.overtaken = others
+        await asyncio.sleep(60.0)
+        assert leader.kube.overtaken == 0
+        assert (leader.is_leading, leader.terms) == (True, [0])
+
+
+def give_to_another(leases: InMemoryLeases) -> None:
+    change_lease(leases, holderIdentity="b")
+
+
+def release(leases: InMemoryLeases) -> None:
+    leases.write(released_document(leases.get("lease"), NOW))
+
+
+def delete(leases: InMemoryLeases) -> None:
+    del leases.leases["lease"]
+
+
+@pytest.mark.parametrize(
+    ("change", "holder"),
+    [(give_to_another, "b"), (release, "no replica"), (delete, "no replica")],
+    ids=["given to another", "released", "deleted"],
+)
+@virtually
+async def test_a_term_ends_once_its_lease_is_no_longer_its_own_and_the_lease_stays_as_it_is(
+    change: Callable[[InMemoryLeases], None], holder: str
+):
+    leader = Replica(leases := InMemoryLeases())
+    term = await leader.begin_term()
+    change(leases)
+    changed, at = dict(leases.leases), leader.clock()
+    assert await leader.wait_for_loss(term) == f"the Lease is lost: {holder} holds it now"
+    assert leader.clock() - at <= LATEST_RETRY + 0.01
+    assert leases.leases == changed
+
+
+@virtually
+async def test_a_leader_that_is_doubted_asks():
+    leader = Replica(leases := InMemoryLeases())
+    async with leader.run_leading():
+        await leader.elector.confirm_leadership()
+        leader.kube.error = Unreachable("connection refused")
+        with pytest.raises(TemporaryError, match="connection refused"):
+            await leader.elector.confirm_leadership()
+        leader.kube.recover()
+        change_lease(leases, holderIdentity="b")
+        with pytest.raises(LeadershipLost, match="b holds it"):
+            await leader.elector.confirm_leadership()
+
+
+# ---- terms
+
+
+@virtually
+async def test_the_next_term_begins_after_a_loss():
+    replica = Replica(leases := InMemoryLeases())
+    async with replica.run():
+        await wait_until(lambda: replica.is_leading)
+        delete(leases)
+        await wait_until(lambda: len(replica.terms) == 2)
+        assert replica.gauge == [1, 0, 0, 1]
+
+
+@virtually
 async def test_a_replica_that_is_cancelled_as_it_loses_the_leadership_does_not_lead_again():
-    lock = ScriptedLock(HELD, OF_B, HELD)
-    terms: list[int] = []
-
-    async def lead(lease_transitions: int) -> None:
-        terms.append(lease_transitions)
+    async def work() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             leading.cancel()
 
-    leading = asyncio.create_task(by_lease(lock).run(lead))
-    await asyncio.wait([leading], timeout=HANG_SECONDS)
+    replica = Replica(leases := InMemoryLeases(), work=work)
+    leading = asyncio.create_task(replica.elector.run(replica.lead))
+    await wait_until(lambda: replica.is_leading)
+    delete(leases)
+    await asyncio.wait([leading], timeout=60.0)
     assert leading.cancelled()
-    assert len(terms) == 1
+    assert replica.terms == [0]
 
 
-@pytest.mark.parametrize("trouble", [HANGS, REFUSED], ids=["hangs", "refused"])
-async def test_the_lead_ends_with_the_renew_deadline_whatever_the_server_does(trouble: Answer):
-    lock = ScriptedLock(HELD, trouble, renew_deadline_seconds=0.3)
-    candidate = by_lease(lock)
-    await candidate.acquire()
-    with pytest.raises(LeadershipLost, match="not renewed in time"):
-        await candidate.renew()
-    assert time.monotonic() >= lock.leading_until
-    await candidate.release()
-    assert lock.releases == 0, "a lost Lease is not ours to release"
+# ---- release
 
 
-class HangingLock(ScriptedLock):
-    """An attempt that fails hangs first; `on_hang` advances the clock."""
-
-    def __init__(self, *answers: Answer, clock: ManualClock, on_hang: Callable[[], None]) -> None:
-        super().__init__(*answers)
-        self._clock = clock
-        self._on_hang = on_hang
-
-    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
-        if isinstance(self.answers[0], Exception):
-            self._on_hang()
-        try:
-            return await super().try_acquire_or_renew(may_acquire=may_acquire)
-        finally:
-            self.leading_until = self._clock() + 10.0
-
-
-async def test_a_renewal_that_hung_for_the_retry_period_is_repeated_at_once():
-    clock = ManualClock()
-
-    def hang() -> None:
-        clock.advance(70.0)
-        candidate.retry_seconds = 60.0
-
-    candidate = by_lease(HangingLock(HELD, REFUSED, HELD, clock=clock, on_hang=hang), clock=clock)
-    await candidate.acquire()
-    renewing = asyncio.create_task(candidate.renew())
-    await wait_until(candidate.renewed.is_set)
-    renewing.cancel()
+@virtually
+async def test_a_leader_that_ends_releases_the_lease_to_a_standby():
+    leases = InMemoryLeases()
+    leader, standby = Replica(leases, "a"), Replica(leases, "b")
+    async with leader.run_leading(), standby.run():
+        await asyncio.sleep(5.0)
+        assert (standby.terms, standby.elector.problems()) == ([], ())
+        ended = asyncio.get_running_loop().time()
+    async with standby.run():
+        await wait_until(lambda: standby.is_leading)
+        assert asyncio.get_running_loop().time() - ended <= LATEST_RETRY + 0.1
+        assert standby.terms == [1]
+    assert leader.gauge == [1, 0]
+    assert (leases.get("lease").holder, leases.get("lease").transitions) == ("", 1)
 
 
-async def test_a_lead_that_lapsed_meanwhile_ends_although_the_lease_is_still_free():
-    clock, lock = ManualClock(), ScriptedLock(HELD)
-    candidate = by_lease(lock, clock=clock, retry_seconds=0.05)
-    await candidate.acquire()
-    lock.leading_until = clock() + 10.0
-    renewing = asyncio.create_task(candidate.renew())
-    await asyncio.sleep(0)
-    clock.advance(11.0)
-    assert candidate.leading_since() is None
-    with pytest.raises(LeadershipLost, match="not renewed in time"):
-        await renewing
+@virtually
+async def test_a_standby_that_ends_writes_nothing():
+    leases = InMemoryLeases()
+    leases.leases["lease"] = held = make_lease("b")
+    standby = Replica(leases)
+    async with standby.run():
+        await asyncio.sleep(5.0)
+    assert leases.get("lease") == held
 
 
-async def test_a_lease_that_was_deleted_meanwhile_ends_the_term_and_is_released():
-    lock = ScriptedLock(HELD, LeaseGrant(transitions=0))
-    candidate = by_lease(lock)
-    await candidate.acquire()
-    assert candidate.leading_since() is not None
-    with pytest.raises(LeadershipLost, match="deleted"):
-        await candidate.renew()
-    await candidate.release()
-    assert lock.releases == 1
+@virtually
+async def test_a_release_after_a_renewal_that_was_not_awaited_still_releases():
+    leader = Replica(leases := InMemoryLeases())
+    async with leader.run_leading():
+        change_lease(leases, renewTime="2026-03-01T12:00:00.000000Z")
+    assert leases.get("lease").holder == ""
 
 
-async def test_a_leader_that_is_doubted_asks():
-    lock = ScriptedLock(HELD, HELD, REFUSED, OF_B)
-    candidate = by_lease(lock)
-    await candidate.acquire()
-    await candidate.confirm_leadership()
-    with pytest.raises(TemporaryError, match="connection refused"):
-        await candidate.confirm_leadership()
-    with pytest.raises(LeadershipLost, match="b holds it"):
-        await candidate.confirm_leadership()
+@virtually
+async def test_a_release_never_takes_the_lease_from_another():
+    leader = Replica(leases := InMemoryLeases())
+    async with leader.run_leading():
+        change_lease(leases, holderIdentity="b")
+    assert leases.get("lease").holder == "b"
+
+
+@virtually
+async def test_a_release_does_not_wait_for_a_server_that_hangs():
+    leader = Replica(InMemoryLeases())
+    async with leader.run_leading():
+        leader.kube.reach = asyncio.Event().wait
+        ended = leader.clock()
+    assert leader.clock() - ended <= 4.01
+    assert not leader.is_leading
 
 
 # ---- the bus
 
 
-async def test_a_leader_that_the_bus_does_not_answer_steps_down_once_a_standby_reports_that_it_does():
-    lock, bus = ScriptedLock(HELD), Bus()
-    candidate = by_lease(lock, bus=bus)
-    await candidate.acquire()
-    bus.silent = 16.0
-    keeping = asyncio.create_task(candidate.renew())
-    renewed = lock.tries
-    await wait_until(lambda: lock.tries > renewed + 5, "without a report the Lease does not rotate")
-    assert "NATS does not answer" in candidate.problems()[0]
-    lock.reported_at = time.monotonic()
-    with pytest.raises(LeadershipLost, match="stepped down"):
-        await keeping
-    await candidate.release()
-    assert lock.releases == 1, "the standby need not wait until it expires"
+@virtually
+async def test_a_candidate_acquires_the_lease_as_soon_as_its_bus_answers():
+    candidate = Replica(InMemoryLeases(), has_bus=True)
+    candidate.bus.silent = float("inf")
+    async with candidate.run():
+        await asyncio.sleep(0.5)
+        assert candidate.kube.verbs == []
+        candidate.bus.silent = 0.0
+        await asyncio.sleep(0.05)
+        assert candidate.is_leading
 
 
-@pytest.mark.parametrize(
-    ("silent", "reported_ago"),
-    [(14.0, 0.0), (0.0, 0.0), (1000.0, 16.0)],
-    ids=["a short gap", "it answers", "an old report"],
-)
-async def test_a_leader_keeps_the_lease(silent: float, reported_ago: float):
-    lock, bus = ScriptedLock(HELD), Bus()
-    candidate = by_lease(lock, bus=bus)
-    await candidate.acquire()
-    bus.silent, lock.reported_at = silent, time.monotonic() - reported_ago
-    keeping = asyncio.create_task(candidate.renew())
-    await wait_until(lambda: lock.tries > 5)
-    assert not keeping.done()
-    keeping.cancel()
-
-
-@asynccontextmanager
-async def a_standby(lock: ScriptedLock, bus: Bus, clock: ManualClock) -> AsyncIterator[LeaderElector]:
-    """A standby that has received an answer about the Lease."""
-    candidate = by_lease(lock, bus=bus, clock=clock)
-    winning = asyncio.create_task(candidate.acquire())
-    await several_tries(lock)
-    yield candidate
-    winning.cancel()
-
-
-async def several_tries(lock: ScriptedLock) -> None:
-    before = lock.tries
-    await wait_until(lambda: lock.tries > before + 3)
-
-
-async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every_few_seconds():
-    lock, bus, clock = ScriptedLock(OF_B), Bus(leader=17.0), ManualClock()
-    async with a_standby(lock, bus, clock) as candidate:
-        for seconds, reports in ((0.0, 0), (15.0, 1), (4.0, 1), (1.0, 2)):
-            clock.advance(seconds)
-            await several_tries(lock)
-            assert lock.reports == reports
-        assert "b holds the Lease and has published nothing for 17 s" in candidate.problems()[0]
-        lock.answers = [LeaseDenial(holder="c", seconds=9.0)]
-        await several_tries(lock)
-        clock.advance(14.0)
-        await several_tries(lock)
-        assert (lock.reports, candidate.problems()) == (2, ()), "c has just begun"
-
-
-@pytest.mark.parametrize(
-    ("bus", "holder_reads_reports"),
-    [
-        (Bus(leader=float("inf")), False),
-        (Bus(leader=14.0), True),
-        (Bus(leader=99.0, answering=14.0), True),
-        (Bus(leader=99.0, silent=11.0), True),
-    ],
-    ids=["another program leads", "the leader publishes", "the bus only just answers", "the bus is silent"],
-)
-async def test_a_standby_reports_nothing(bus: Bus, *, holder_reads_reports: bool):
-    lock, clock = ScriptedLock(OF_B), ManualClock()
-    lock.holder_reads_reports = holder_reads_reports
-    async with a_standby(lock, bus, clock) as candidate:
-        clock.advance(99.0)
-        await several_tries(lock)
-        assert lock.reports == 0
-        assert (candidate.problems() == ()) is (bus.silent == 0.0)
-
-
+@virtually
 async def test_a_candidate_that_the_bus_does_not_answer_leaves_a_free_lease_to_others():
-    lock, bus = ScriptedLock(HELD), Bus(silent=float("inf"))
-    candidate = by_lease(lock, bus=bus)
-    winning = asyncio.create_task(candidate.acquire())
-    await wait_until(lambda: "does not acquire the Lease" in candidate.problems()[0])
-    await several_tries(lock)
-    assert not winning.done()
-    bus.silent = 0.0
-    assert await winning == 3
+    leases = InMemoryLeases()
+    leases.leases["lease"] = make_lease()
+    candidate = Replica(leases, has_bus=True)
+    candidate.bus.silent = 60.0
+    async with candidate.run():
+        await asyncio.sleep(60.0)
+        assert leases.get("lease").holder == ""
+        assert "does not acquire the Lease" in candidate.elector.problems()[0]
+        assert len(candidate.kube.verbs) <= 30, "it waits for a retry period"
+        candidate.bus.silent = 0.0
+        await wait_until(lambda: candidate.is_leading)
+
+
+@virtually
+async def test_a_leader_that_alone_is_cut_off_from_the_bus_hands_over_to_a_standby_that_is_not():
+    leases = InMemoryLeases()
+    leader, standby = Replica(leases, "a", has_bus=True), Replica(leases, "b", has_bus=True)
+    term = await leader.begin_term()
+    async with standby.run():
+        leader.bus.silent, standby.bus.silent = 60.0, 60.0
+        await asyncio.sleep(60.0)
+        assert leader.is_leading, "without a report the Lease does not rotate"
+        assert "NATS does not answer this leader" in leader.elector.problems()[0]
+        standby.bus.silent, standby.bus.leader_silent = 0.0, 60.0
+        assert (await leader.wait_for_loss(term)).startswith("stepped down: the bus answers a standby")
+        released = leader.clock()
+        await wait_until(lambda: standby.is_leading)
+        assert leader.clock() - released <= LATEST_RETRY + 0.1, "the standby need not wait until it expires"
+        assert standby.elector.problems() == ()
+
+
+@virtually
+async def test_a_report_that_loses_to_a_renewal_is_written_again():
+    leases = InMemoryLeases()
+    leader, standby = Replica(leases, "a"), Replica(leases, "b", has_bus=True)
+    standby.bus.leader_silent = 60.0
+    standby.kube.overtaken = 99
+    async with leader.run_leading(), standby.run():
+        await asyncio.sleep(30.0)
+        assert "has published nothing" in standby.elector.problems()[0]
+        assert STANDBY_REPORT_ANNOTATION not in leases.get("lease").document["metadata"]["annotations"]
+        standby.kube.recover()
+        await asyncio.sleep(7.5)
+        assert STANDBY_REPORT_ANNOTATION in leases.get("lease").document["metadata"]["annotations"]
