@@ -37,14 +37,10 @@ async def own_connections(kube: KubeApi, connections: int) -> AsyncIterator[Kube
         await own.close()
 
 
-def skip_unreadable(unreadable: UnreadableObject) -> None:
-    """Ignore an unreadable object: other messages report it."""
-
-
 async def list_all(
     kube: KubeApi,
     resource: Resource[Item],
-    on_unreadable: Callable[[UnreadableObject], None] = skip_unreadable,
+    on_unreadable: Callable[[UnreadableObject], None] = lambda _: None,  # other messages report it
 ) -> tuple[Item, ...]:
     """Return all objects, page by page. Raises KubeError."""
     items: list[Item] = []

@@ -102,8 +102,8 @@ class ChartValues(msgspec.Struct, frozen=True):
 
     def arguments_for(self, *names: str) -> tuple[str, ...]:
         """Return the flags of a process that runs these services."""
-        own = (_list_texts(self.get(f"services.{name}.extraArgs")) for name in names)
-        return (*_list_texts(self.get("extraArgs")), *(flag for flags in own for flag in flags))
+        paths = ("extraArgs", *map(_locate_flags, names))
+        return tuple(flag for path in paths for flag in _list_texts(self.get(path)))
 
 
 def check_flags(chart: ChartValues) -> Findings:
@@ -131,20 +131,20 @@ def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Messag
     if not chart.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
     cloud = tuple(_build_cloud_flags(chart)) if CLOUD.service in names else ()
-    stages: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
-        ("", (), {}),
+    paths = ("extraArgs", *map(_locate_flags, names))
+    sources: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
+        ("", tuple(fixed), {}),
         ("clouds", cloud, {}),
-        ("extraEnv", cloud, chart.environment),
-        ("extraArgs", (*cloud, *chart.arguments_for()), chart.environment),
+        ("extraEnv", (), chart.environment),
+        *((path, _list_texts(chart.get(path)), {}) for path in paths),
     ]
-    for count, name in enumerate(names, 1):
-        path = f"services.{name}.extraArgs"
-        stages.append((path, (*cloud, *chart.arguments_for(*names[:count])), chart.environment))
     own = SETTINGS_TYPES.values() if chart.is_single_process else (SETTINGS_TYPES[name] for name in names)
     kinds = [*own, ProcessSettings]
-    before = set[tuple[bool, str]]()
-    for path, arguments, environment in stages:
-        reading, mistakes = validate_settings(kinds, [*fixed, *arguments], environment, config=CloudConfig())
+    arguments, environment, before = list[str](), dict[str, str](), set[tuple[bool, str]]()
+    for path, more, variables in sources:
+        arguments += more
+        environment |= variables
+        reading, mistakes = validate_settings(kinds, arguments, environment, config=CloudConfig())
         mistakes = (*map(_strip_suggestion, mistakes), *_find_more_mistakes(reading, chart))
         messages = [*((True, each) for each in mistakes), *((False, each) for each in reading.warnings)]
         if path:
@@ -183,7 +183,7 @@ def _find_more_mistakes(reading: ParsedSettings, chart: ChartValues) -> Iterator
 def _name_services(text: str, services: Sequence[str], names: Sequence[str]) -> str:
     """Return the message with the affected services, unless all are; and where the flag belongs."""
     some = "" if len(services) in (1, len(names)) else f" ({', '.join(services)})"
-    places = " or ".join(f"services.{name}.extraArgs" for name in _list_accepting_services(text))
+    places = " or ".join(map(_locate_flags, _list_accepting_services(text)))
     return f"{text}{some}" + (f". Set it in {places}" if places else "")
 
 
@@ -208,6 +208,11 @@ def _find_flags_set_by_values(chart: ChartValues) -> Iterator[str]:
     for flag, why in _SET_BY_VALUES.items():
         if container.flag_values(flag):
             yield f"--{flag} {why}"
+
+
+def _locate_flags(service: str) -> str:
+    """Return the path of the value with the flags of one service."""
+    return f"services.{service}.extraArgs"
 
 
 def _list_texts(value: Any) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
     installed = {one.name for one in services if one.state != "absent"}
     found = ClusterStatus(
         at=snapshot.at,
-        unknown=tuple(_list_unavailable_parts(snapshot)),
+        unknown=tuple(filter(None, (snapshot.flow_problem, *snapshot.unavailable_parts))),
         all_in_one=snapshot.is_all_in_one,
         has_flow=flow is not None,
         services=services,
@@ -122,12 +122,6 @@ def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
         return assess_pod_cidrs(snapshot, snapshot.claims, {})
     except ValueError:  # such networks come from a machine config, and ipam reports them
         return build_ipam_status(snapshot.claims, list_known(snapshot.nodes), (), at=snapshot.at)
-
-
-def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:
-    if snapshot.flow_problem:
-        yield snapshot.flow_problem
-    yield from snapshot.unavailable_parts
 
 
 def _list_problems(found: ClusterStatus) -> Iterator[str]:

@@ -13,7 +13,6 @@ from cli.cluster.machine_events import make_unreachable
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ObjectQuery
 from cli.cluster.read_cluster import read_cluster, require
-from cli.cluster.snapshot import ClusterSnapshot
 from cli.command_exit import CommandError
 from cli.explain.csr.request_evidence import (
     RequestEvidence,
@@ -81,11 +80,12 @@ async def _gather_kubernetes(
             "Kubernetes deletes a decided request after an hour. Check that the kubelet requests "
             "certificates (rotate-server-certificates)"
         )
+    metadata = find_container(snapshot.pods, METADATA)
     return RequestEvidence(
         csr=filed,
         requests=tuple(one for one in requests if one.node_name == filed.node_name),
         nodes=tuple(map(trim_node, require(snapshot.nodes))),
-        without_talos=source.without_talos or _runs_without_talos(snapshot),
+        without_talos=source.without_talos or bool(metadata and metadata.is_switched_on("without-talos")),
         endpoint=await _read_endpoint(kube),
         service_cidrs=await _list_service_cidrs(kube),
         at=snapshot.at,
@@ -93,11 +93,6 @@ async def _gather_kubernetes(
         container=find_container(snapshot.pods, CSR),
         unavailable_parts=snapshot.unavailable_parts,
     )
-
-
-def _runs_without_talos(snapshot: ClusterSnapshot) -> bool:
-    container = find_container(snapshot.pods, METADATA)
-    return container is not None and container.is_switched_on("without-talos")
 
 
 async def _list_service_cidrs(kube: KubeApi) -> tuple[str, ...] | None:
