@@ -150,14 +150,20 @@ def _read_error(response: HttpResponse, object_id: str) -> NotFound | Unanswered
     kind, message = _read_fault(response)
     if response.status == 404 and object_id and object_id in message:
         return NotFound()
-    return explain_error(response, kind or ("of Octavia" if message else "of no service"))
+    return _explain(response, kind, message)
+
+
+def _explain(response: HttpResponse, kind: str, message: str) -> Unanswered:
+    if not message:
+        return explain_error(response, kind or "of no service")
+    return explain_error(response, f"{kind or 'of Octavia'}: {shorten_message(message)}")
 
 
 def _read_rejection(response: HttpResponse) -> OpenStackRejection | Unanswered:
     kind, message = _read_fault(response)
     is_unsupported = response.status == 501 and _UNSUPPORTED.search(message) is not None
     if not message or not (400 <= response.status < 500 or is_unsupported):
-        return explain_error(response, kind or ("of Octavia" if message else "of no service"))
+        return _explain(response, kind, message)
     return OpenStackRejection(
         status=response.status,
         kind=_classify(response.status, kind, message),

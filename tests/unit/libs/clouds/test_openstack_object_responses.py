@@ -78,6 +78,21 @@ def test_anything_else_proves_nothing(response: HttpResponse):
         assert not isinstance(result, WriteRejection)
 
 
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (octavia(500, "Provider 'ovn' reports error"), "HTTP 500 of Octavia: Provider 'ovn' reports error"),
+        (neutron(503, "ServiceUnavailable"), "HTTP 503 ServiceUnavailable: "),
+        (HttpResponse(502, {}, b"<html>"), "HTTP 502 of no service"),
+    ],
+)
+def test_a_server_error_has_the_text_of_the_service(response: HttpResponse, reason: str):
+    for result in (read_accepted(response), read_item(response, "loadbalancer", Reference, ID)):
+        assert isinstance(result, Unanswered)
+        assert result.outcome == "server_error"
+        assert result.reason.startswith(reason)
+
+
 def test_not_found_names_the_object():
     missing = octavia(404, f"Load Balancer {ID} not found.")
     assert read_item(missing, "loadbalancer", Reference, ID) == NotFound()
