@@ -77,6 +77,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     protocol_port: int
     subnet_id: ObjectId | None = None
     monitor_port: int | None = None
+    weight: int = 1
 
 
 class HealthMonitor(msgspec.Struct, frozen=True, kw_only=True):

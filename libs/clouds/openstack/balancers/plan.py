@@ -287,8 +287,8 @@ def _plan_kept_members(targets: tuple[Target, ...], observed: ObservedPool, owne
     """Let the members of a port that stays open, though nothing describes it now, follow the Nodes."""
     former = {each.address: each for each in observed.members}
     if observed.members and former.keys() != {each.address for each in targets}:
-        other = observed.members[0]  # all have its ports
         replace = msgspec.structs.replace
+        other = replace(observed.members[0], weight=1)  # all have its ports
         kept = [former.get(each.address) or replace(other, address=each.address) for each in targets]
         members = [_read_member(each) | {"tags": build_tags(owner)} for each in kept]
         yield _put(f"{_POOLS}/{observed.pool.id}/members", members=members)
@@ -559,6 +559,7 @@ def _build_member(pool: DesiredPool, address: str, subnet: str, owner: Owner) ->
         "protocol_port": pool.member_port,
         "monitor_port": pool.monitor_port,
         "subnet_id": subnet or None,  # always sent: Octavia keeps a subnet that is left out
+        "weight": 1,
         "tags": build_tags(owner),
     }
 
@@ -569,12 +570,13 @@ def _read_member(member: Member) -> dict[str, Any]:
     return fields
 
 
-def _member_key(member: Mapping[str, Any]) -> tuple[str, int, str, int]:
+def _member_key(member: Mapping[str, Any]) -> tuple[str, int, str, int, int]:
     return (
         member["address"],
         member["protocol_port"],
         member["subnet_id"] or "",
         member["monitor_port"] or 0,
+        member["weight"],
     )
 
 

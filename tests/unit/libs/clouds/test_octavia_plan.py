@@ -180,6 +180,18 @@ def test_members_get_their_port_of_checks_after_the_former_monitor_and_before_th
     assert plan(desired, bare) == ["PUT /pools/pool-0/members", "POST /healthmonitors"]
 
 
+def test_the_weight_of_a_member_that_another_client_changed_is_restored():
+    desired = internal(80)
+    observed = observe(desired)
+    [pool] = observed.pools
+    drained = tuple(msgspec.structs.replace(each, weight=0) for each in pool.members)
+    pools = (msgspec.structs.replace(pool, members=drained),)
+    observed = msgspec.structs.replace(observed, pools=pools)
+    assert plan(desired, observed) == ["PUT /pools/pool-0/members"]
+    [change] = plan_changes(desired, TARGETS, build_balancer(observed))
+    assert {each["weight"] for each in msgspec.json.decode(change.body)["members"]} == {1}
+
+
 def test_an_invalid_field_opens_nothing_and_changes_its_own_field_only():
     observed = observe(internal(80))
     desired = internal(80, 443, connection_limit="many", timeout_client_data="1")
