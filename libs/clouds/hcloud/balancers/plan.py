@@ -184,10 +184,16 @@ def plan_adoption(
     labels = _build_labels(owner)
     if balancer.native_uid:
         wanted = {target.address for target in targets}
+        field = f"load balancer {balancer.id}"
+        # The first change after this one would end the traffic of such targets.
         addresses = [each.ip.ip for each in observed.targets if each.ip and each.ip.ip not in wanted]
-        if addresses:  # of dedicated servers: the first change after this one would end their traffic
+        if addresses:  # of dedicated servers
             reason = f"it has other targets: set {ROBOT_ENABLED}, or remove {', '.join(addresses)}"
-            return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
+            return InvalidField(field=field, reason=reason)
+        selectors = [each.label_selector.selector for each in observed.targets if each.label_selector]
+        if selectors:
+            reason = f"it has targets by label, which are not kept: remove {', '.join(selectors)}"
+            return InvalidField(field=field, reason=reason)
         return _replace_labels(observed, labels)
     ports = {each.listen_port for each in observed.services} - {each.listen_port for each in desired.services}
     if ports or any(True for _ in _plan_removals(desired, targets, observed)):

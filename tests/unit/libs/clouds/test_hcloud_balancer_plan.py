@@ -581,5 +581,13 @@ def test_a_balancer_of_hcloud_ccm_is_not_taken_over_if_dedicated_servers_would_l
     assert labels_of(taken) == LABELS
 
 
+def test_a_balancer_of_hcloud_ccm_is_not_taken_over_while_it_has_targets_by_label():
+    selector = LoadBalancerTarget(type="label_selector", label_selector=TargetSelector("pool=web"))
+    native = a_balancer(labels={"hcloud-ccm/service-uid": "service-1"}, targets=(selector,))
+    step = plan_adoption(a_desired({80: 30080}), (SERVER,), built(native), OWNER)
+    assert isinstance(step, InvalidField)
+    assert step.reason.endswith("remove pool=web")
+
+
 def test_a_target_without_its_reference_is_no_answer():
     assert isinstance(build_balancer(a_balancer(targets=(LoadBalancerTarget(type="server"),))), Unanswered)
