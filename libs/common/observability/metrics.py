@@ -453,7 +453,7 @@ BALANCER_WRITES: Final = _counter(
 )
 BALANCER_ORPHANS: Final = _gauge(
     "talosccm_load_balancer_orphans",
-    "Load balancers of this cluster in the account whose Service does not exist. They cost money.",
+    "Load balancers of this cluster in the account without a Service, or of one that ended. They cost money.",
     "account",
 )
 BALANCER_LEADER: Final = _gauge(

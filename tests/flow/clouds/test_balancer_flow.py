@@ -335,6 +335,10 @@ async def test_services_are_reconciled_in_parallel(cluster: BalancerCluster):
         await wait_until(lambda: hanging.count == 0, "a request of each Service waits for its answer")
 
 
+def count_orphans() -> float:
+    return metrics.REGISTRY.get_sample_value("talosccm_load_balancer_orphans", {"account": "prod"}) or 0.0
+
+
 async def test_a_load_balancer_whose_service_is_gone_is_counted_and_never_deleted(
     cluster: BalancerCluster,
 ):
@@ -344,17 +348,33 @@ async def test_a_load_balancer_whose_service_is_gone_is_counted_and_never_delete
     await cluster.delete_service("web")
     ending = await cluster.api.get_service("default", "web")
     await cluster.api.patch_service(ending, finalizers=())
-    labels = {"account": "prod"}
-
-    def count_orphans() -> float:
-        return metrics.REGISTRY.get_sample_value("talosccm_load_balancer_orphans", labels) or 0.0
-
     async with cluster.run_account():
         await cluster.create_service("other")
         await cluster.wait_for_address("other")
         await wait_until(lambda: count_orphans() == 1.0, "an orphan is counted")
     uids = {each["labels"]["talos-ccm/service-uid"] for each in cluster.balancers}
     assert service.uid in uids
+
+
+async def test_a_double_that_comes_after_the_end_of_its_service_is_counted_and_named(
+    cluster: BalancerCluster, caplog: pytest.LogCaptureFixture
+):
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        (ended,) = cluster.balancers
+        await cluster.patch_service("web", {"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
+        await wait_for_value(
+            lambda: cluster.find_service("web"), lambda found: not found.has_finalizer, "it has ended"
+        )
+    late = cluster.project.add_balancer("late", labels=ended["labels"])
+    async with cluster.run_account():
+        await cluster.create_service("other")
+        await cluster.wait_for_address("other")
+        await wait_until(lambda: count_orphans() == 1.0, "the double is counted")
+        assert late in {each["id"] for each in cluster.balancers}
+    warned = [each.__dict__["balancer"] for each in caplog.records if "without a Service" in each.message]
+    assert str(late) in warned
 
 
 async def test_a_process_without_its_lease_writes_nothing(cluster: BalancerCluster):
