@@ -77,6 +77,7 @@ class AccountPoller:
         self._anchor_credential: Credential | None = None  # which has found the anchor, or that there is none
         self._why_no_anchor = ANCHOR_NOT_SOUGHT
         self._failure = ""
+        self._is_asked = False  # whether anything is asked of the account
         # A round leaves some requests of each minute to new Nodes.
         self._round_budget = RequestBudget(requests_per_minute=self.requests_per_minute * 3 // 4)
 
@@ -103,10 +104,11 @@ class AccountPoller:
     async def step(self) -> None:
         """Ask for new Nodes, and look for the anchor and list all instances if that is due."""
         has_instances = self._update()
+        self._is_asked = has_instances or self.needs_anchor or bool(self.why_paused())
         self._update_metrics()
         if not has_instances and (self.why_paused() or not self.needs_anchor):
-            if not self.why_paused():
-                self._failure = ""  # nothing is asked any more
+            if not self._is_asked:
+                self._failure = ""
             return
         if self._anchor_credential not in {None, self.cloud.credential}:
             self._anchor, self._anchor_credential = None, None  # of another project, perhaps
@@ -148,7 +150,8 @@ class AccountPoller:
     def build_report(self) -> AccountReport:
         """Return whether the cloud answers, and what it has said of all instances."""
         counts = Counter(type(known.report) for known in self.schedule.by_name.values())
-        rate_limit = self.cloud.rate_limit
+        # The last one may be as old as the last Node.
+        rate_limit = self.cloud.rate_limit if self._is_asked else None
         return AccountReport(
             account=self.account,
             provider=self.provider,
@@ -165,6 +168,9 @@ class AccountPoller:
         if report.requests_left is not None and report.rate_limit is not None:
             metrics.CLOUD_REQUESTS_LEFT.labels(self.account).set(report.requests_left)
             metrics.CLOUD_RATE_LIMIT.labels(self.account).set(report.rate_limit)
+        else:
+            metrics.CLOUD_REQUESTS_LEFT.remove(self.account)
+            metrics.CLOUD_RATE_LIMIT.remove(self.account)
 
     # ---- the three kinds of queries
 

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from libs.clouds.instances import Anchor, Credential, Instance, NotFound, Unanswered
+from libs.clouds.instances import Anchor, Credential, Instance, NotFound, RateLimit, Unanswered
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE, RequestBudget
 from libs.common.contract.events import AnyInstanceEvent, InstanceExists
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.node import NodeCondition
+from libs.common.observability import metrics
 from services.cloud.account_poller import ANCHOR_NOT_SOUGHT, AccountPoller
 from services.cloud.core.instance_schedule import QueryIntervals
 from services.cloud.core.judge_round import Query
@@ -27,7 +28,7 @@ class BudgetedCloud:
     """Instances, listed in pages, within the budget of an adapter."""
 
     credential = Credential(generation=1, loaded_at=NOW, fingerprint="f")
-    rate_limit = None
+    rate_limit: RateLimit | None = None
 
     def __init__(self) -> None:
         self.instances: dict[str, Instance] = {}
@@ -200,5 +201,29 @@ def test_the_anchor_is_unknown_until_the_present_credential_has_looked_for_it():
             assert get_anchor() == ANCHOR_NOT_SOUGHT, "that of the former credential proves nothing"
             await asyncio.sleep(10.0)
             assert get_anchor() is None, "the project has none"
+
+    run_virtually(observe())
+
+
+def test_a_rate_limit_is_reported_only_while_something_is_asked_of_the_account():
+    names = ("talosccm_cloud_rate_limit_remaining_requests", "talosccm_cloud_rate_limit_requests")
+
+    def read_gauges() -> list[float | None]:
+        return [metrics.REGISTRY.get_sample_value(name, {"account": "prod"}) for name in names]
+
+    async def observe() -> None:
+        account = Account()
+        account.cloud.rate_limit = RateLimit(limit=3600, remaining=100)
+        account.add_nodes(1, is_ready=True)
+        async with account.poll():
+            await account.is_answered.wait()
+            await asyncio.sleep(10.0)
+            assert read_gauges() == [100, 3600]
+            assert account.poller.build_report().requests_left == 100
+            for node in tuple(account.nodes):
+                account.nodes.remove(node.name)
+            await asyncio.sleep(10.0)
+            assert read_gauges() == [None, None]
+            assert account.poller.build_report().requests_left is None
 
     run_virtually(observe())
