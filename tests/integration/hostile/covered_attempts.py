@@ -92,6 +92,11 @@ COVERED_MACHINE_ATTEMPTS: Final = (
         f"{_ROUTE_PLAN}test_a_node_that_claims_all_pod_networks_is_named_on_those_that_get_no_route",
     ),
     CoveredAttempt(
+        "registers as a dedicated server at Hetzner, with the address of one outside of the cluster",
+        "**load balancers send traffic there**, with `ROBOT_ENABLED`, and if it is of the same customer",
+        f"{_BALANCERS}test_a_dedicated_server_is_a_target_by_its_address_where_switched_on",
+    ),
+    CoveredAttempt(
         "registers a bare Node under the full name of another machine, with the join token",
         "**requests of that machine wait**, and name the bare Node; none is denied",
         "tests/flow/test_csr_flow.py::test_a_node_object_with_a_machines_full_name_makes_its_request_wait_and_denies_it_nothing",
