@@ -52,7 +52,10 @@ def read_file_defaults(config: ThalassaConfig, vpc: str, default_subnet: str) ->
     try:
         subnet = msgspec.convert(config.default_subnet or "", str)
         labels = msgspec.convert(config.additional_labels or {}, dict[str, str])
-        creation = msgspec.convert(config.load_balancer or {}, CreationTimes)
+        times = msgspec.convert(config.load_balancer or {}, dict[str, object])
+        # The cloud's own controller, in Go, reads null as unset.
+        times = {name: value for name, value in times.items() if value is not None}
+        creation = msgspec.convert(times, CreationTimes)
     except msgspec.ValidationError:
         return FileDefaults(
             vpc=vpc,
