@@ -84,7 +84,10 @@ class Resync:
         return (f"objects may be missing in the stream{because}",)
 
     def on_stats(self, stats: StreamStats) -> None:
-        """Request growth before the stream is full, and verification if a durable consumer is missing."""
+        """Request what the stream needs: all objects after a purge, a missing durable consumer, or room."""
+        if self.published.forget_lost_nodes(stats.first_sequence):
+            log.warning("stream has lost Nodes (was it purged?), publishing every object again")
+            self.requests.request_round()
         missing = {durable.name for durable in DURABLES} - {queue.name for queue in stats.consumers}
         if missing and self.is_complete:  # a round provisions it anyway
             log.warning(
@@ -151,7 +154,8 @@ class Resync:
     async def _verify(self) -> None:
         completed = self._completed_round
         stream_id = await self._provision()
-        if completed is None or stream_id != completed.token.stream_id:
+        self.on_stats(await self.dependencies.bus.stats())  # no snapshot without the objects that it counts
+        if completed is None or stream_id != completed.token.stream_id or self.requests.needs_round:
             self._completed_round = None
         elif self.requests.needs_verification or self._has_late_kind() or self._has_other_cidrs():
             self.requests.needs_verification = True  # until the publish succeeds

@@ -16,7 +16,7 @@ class ResyncRequests:
         self._wakeup = asyncio.Event()
         self._next_growth_at = float("-inf")
         self.change_count = 0
-        self.needs_round = False  # the stream does not exist
+        self.needs_round = False  # the stream does not exist, or was purged
         self.needs_verification = False  # the stream or the snapshot may lack something
         self.needs_growth = False  # the stream is full, or soon will be
 
@@ -26,7 +26,7 @@ class ResyncRequests:
         self._wakeup.set()
 
     def request_round(self) -> None:
-        """Start another round, because the stream does not exist."""
+        """Start another round, because the stream does not exist, or was purged."""
         self.needs_round = True
         self.wake()
 

@@ -11,6 +11,8 @@ from nats.js.errors import NotFoundError
 
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.clocks import loop_time
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequestCondition
@@ -118,6 +120,27 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
         assert flow.snapshots()[-1].service_cidrs == ("10.96.0.0/12",)
         assert {event.stream_id for event in flow.list_node_events()} == {flow.opened[-1].stream_id}
         await wait_until(lambda: watcher.problems() == (), "ready again")
+
+
+@pytest.mark.parametrize("noticed_by", ["the stats", "the next snapshot"])
+async def test_a_purged_stream_gets_every_object_again_before_a_snapshot(
+    connect: Connect, nats_server: NatsServer, noticed_by: str
+):
+    script, ranges = ScriptedNodes(*make_nodes(40)), ScriptedKind(make_service_cidr("first", "10.96.0.0/12"))
+    cidrs: Any = ranges.source
+    async with follow_watcher(script.source, **await buses(connect), service_cidrs=cidrs) as (watcher, _):
+        await wait_until(lambda: watcher.problems() == (), "ready")
+        operator = await nats.connect(nats_server.url)
+        await operator.jetstream().purge_stream(STREAM)
+        await operator.close()
+        if noticed_by == "the stats":
+            watcher._resync.on_stats(await (await connect()).stats())
+        else:
+            ranges.put(make_service_cidr("second", "10.112.0.0/12"))
+        late = StreamCache(clock=loop_time)
+        async with run_during((await connect(service="late")).follow("late", "talosccm.v1.flow.>", late)):
+            await wait_until(lambda: late.is_complete, "a snapshot")
+            assert len(late.list_under(OBSERVED_NODE)) == 40
 
 
 async def test_a_server_that_restarts_gets_everything_again_under_the_same_stream_id(

@@ -88,6 +88,7 @@ class StreamStats(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     max_bytes: int  # the limit of the stream; less than 0 = without limit
     dead_letters: int  # dead letters in the stream
+    first_sequence: int = 0  # of the oldest message; 0: unknown
     consumers: tuple[ConsumerStats, ...]  # the existing ones, sorted by name
 
 

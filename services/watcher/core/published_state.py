@@ -5,8 +5,14 @@ from dataclasses import dataclass
 
 from libs.common.bus.protocol import Message, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Leading, ObjectGone, OrderedObservation, SnapshotComplete
-from libs.common.contract.subjects import subject_of
+from libs.common.contract.events import (
+    Leading,
+    NodeObserved,
+    ObjectGone,
+    OrderedObservation,
+    SnapshotComplete,
+)
+from libs.common.contract.subjects import OBSERVED_NODE, subject_of
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
 
@@ -127,6 +133,23 @@ class PublishedState:
             self._undelivered[subject] = Message(
                 subject=subject, event=event, sequence=sequence, published_at=event.observed_at
             )
+
+    def forget_lost_nodes(self, first_sequence: int) -> bool:
+        """Forget Nodes before the oldest message of the stream, and return whether there were any.
+
+        Their messages are published again before they expire, so the stream was purged.
+        """
+        lost = [
+            message.subject
+            for message in self._cache.list_under(OBSERVED_NODE)
+            if message.sequence < first_sequence
+            and isinstance(message.event, NodeObserved)
+            and message.subject not in self._undelivered
+            and self._cache.get_fenced(message.subject) is None
+        ]
+        for subject in lost:
+            self._cache.forget(subject)
+        return bool(lost)
 
     # ---- bus.Follower
 

@@ -80,6 +80,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
     messages: int = 0
     bytes: int = 0
+    first_seq: int = 0
     last_seq: int = 0
 
 
@@ -190,6 +191,7 @@ async def fetch_stats(connection: Connection) -> StreamStats:
         bytes=info.state.bytes,
         max_bytes=info.max_bytes,
         dead_letters=info.total,
+        first_sequence=info.state.first_seq,
         consumers=tuple(queue for queue in queues if queue is not None),
     )
 
