@@ -36,7 +36,7 @@ class DeletionBudget:
 
     def __post_init__(self) -> None:
         self._dry_run_record = ""
-        self._request_seconds = self.settings.renew_deadline_seconds / 4  # at most, for each request
+        self._request_seconds = self.settings.request_deadline_seconds
 
     async def spend(self, node: str, limit: DeletionLimit) -> str:
         """Count one more deletion before it happens; return "" if it may happen, else why not."""

@@ -52,6 +52,7 @@ class NodeDeleter:
     ownership: Callable[[], Ownership]
     decide: Callable[[Node], Delete | Keep]  # by all that is known at this moment
     is_dry_run: bool
+    deadline_seconds: float  # of a deletion: a retry after a long wait would ignore what is known by then
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
@@ -126,7 +127,10 @@ class NodeDeleter:
         self._failed[node.name] = (node.uid, self.clock())
         try:
             await self.kube.delete_node(
-                node.name, uid=node.uid, resource_version=node.metadata.resource_version
+                node.name,
+                uid=node.uid,
+                resource_version=node.metadata.resource_version,
+                deadline_seconds=self.deadline_seconds,
             )
         except NotFound:
             return DeletionResult(outcome="deleted", reason=f"it is gone already; {decision.reason}")

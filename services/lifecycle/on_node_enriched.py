@@ -193,7 +193,11 @@ class NodeReconciler:
         if not self.can_reconcile() or explain_exclusion(self.ownership(), case.node):
             raise TemporaryError("lifecycle may not write now", change.kind)
         try:
-            await self.kube.patch_node(case.node.name, self._build_patch(case.node, change))
+            await self.kube.patch_node(
+                case.node.name,
+                self._build_patch(case.node, change),
+                deadline_seconds=self.settings.request_deadline_seconds,
+            )
         except NotFound:
             return ()
         self._report_change(case.node, change)

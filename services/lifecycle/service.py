@@ -161,6 +161,7 @@ class LifecycleService:
                 ownership=ownership,
                 decide=lambda node: self._decide(self._build_case(node)),
                 is_dry_run=settings.is_dry_run,
+                deadline_seconds=settings.request_deadline_seconds,
                 clock=parts.monotonic,
             ),
             event_recorder=self._event_recorder,

@@ -90,6 +90,11 @@ class LifecycleSettings(CloudConfigSettings, frozen=True, kw_only=True):
         return self.leader_elect and not self.observe_only
 
     @property
+    def request_deadline_seconds(self) -> float:
+        """The longest time of a request of the leader, with all retries: soon after it, another may lead."""
+        return self.renew_deadline_seconds / 4
+
+    @property
     def deletion_policy(self) -> DeletionPolicy:
         """The part that `decide` needs."""
         return DeletionPolicy(

@@ -12,7 +12,7 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease import Lease, get_annotation
-from libs.testbed.sim_apiserver.faults import EmptyClose
+from libs.testbed.sim_apiserver.faults import EmptyClose, TooManyRequestsFault
 from services.lifecycle.core.deletion_limit import ANNOTATION
 from services.lifecycle.core.node_index import DeletionCase
 from tests.builders import make_facts
@@ -94,10 +94,10 @@ class InterruptedApi(KubeApi):
     before_delete: Any = None
     while_counted: Any = None
 
-    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
+    async def delete_node(self, name: str, **options: Any) -> None:
         if self.before_delete is not None:
             await self.before_delete()
-        await super().delete_node(name, uid=uid, resource_version=resource_version)
+        await super().delete_node(name, **options)
 
     async def write_lease(self, document: Any, **options: Any) -> Lease:
         written = await super().write_lease(document, **options)
@@ -165,6 +165,16 @@ async def test_where_messages_may_have_been_missed_the_looks_begin_anew(tmp_path
             await wait_until(lambda: not service.problems(), "it is followed again")
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
+        assert await flow.get_node("web-1") is not None
+
+
+async def test_a_deletion_that_the_server_postpones_is_not_sent_by_what_was_known_before(flow: LifecycleFlow):
+    postponed = TooManyRequestsFault(retry_after_seconds=5)
+    flow.server.faults.inject(postponed, verb="delete", resource="nodes", times=1)
+    async with flow.run_lifecycle(leader_elect=False, renew_deadline_seconds=10.0):
+        node = await flow.add_lost_node()
+        await flow.publish_proof(node, then="")
+        await flow.wait_for_decision("web-1", "kept", "its deletion failed", "429")
         assert await flow.get_node("web-1") is not None
 
 

@@ -122,8 +122,11 @@ class KubeApi:
         """Return the names and addresses in the API server's certificate: one TLS handshake, no request."""
         return await fetch_server_identity(self.transport)
 
-    async def _call(self, request: Request, kind: type[Answer]) -> Answer:
-        return decode_answer(await self.transport.call(request), kind, request)
+    async def _call(
+        self, request: Request, kind: type[Answer], deadline_seconds: float | None = None
+    ) -> Answer:
+        body = await self.transport.call(request, deadline_seconds=deadline_seconds)
+        return decode_answer(body, kind, request)
 
     # ---- Nodes
 
@@ -137,7 +140,12 @@ class KubeApi:
             yield page
 
     async def patch_node(
-        self, name: str, json_patch: Sequence[dict[str, Any]], *, is_urgent: bool = False
+        self,
+        name: str,
+        json_patch: Sequence[dict[str, Any]],
+        *,
+        is_urgent: bool = False,
+        deadline_seconds: float | None = None,
     ) -> Node:
         """Apply a JSON Patch; return the Node after it. Raises FenceFailed, Invalid, NotFound.
 
@@ -152,7 +160,7 @@ class KubeApi:
             query=_UNVALIDATED,
             is_urgent=is_urgent,
         )
-        return await self._call(request, Node)
+        return await self._call(request, Node, deadline_seconds)
 
     async def patch_node_status(self, name: str, strategic_merge: dict[str, Any]) -> Node:
         """Apply a strategic merge patch to nodes/status. Raises FenceFailed, Invalid, NotFound."""
@@ -162,7 +170,9 @@ class KubeApi:
         )
         return await self._call(request, Node)
 
-    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
+    async def delete_node(
+        self, name: str, *, uid: str, resource_version: str, deadline_seconds: float | None = None
+    ) -> None:
         """Delete exactly this version of the Node. Raises Conflict if it has another version, NotFound.
 
         Both preconditions are required: an empty one would not fence the deletion.
@@ -171,7 +181,8 @@ class KubeApi:
             raise Invalid(f"node {name!r} is not deleted without a uid and a resourceVersion")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        await self.transport.call(build_request("delete", NODES.path, name, msgspec.json.encode(body)))
+        request = build_request("delete", NODES.path, name, msgspec.json.encode(body))
+        await self.transport.call(request, deadline_seconds=deadline_seconds)
 
     # ---- CertificateSigningRequests
 

@@ -53,7 +53,9 @@ class Api:
             raise NotFound(name, status=404)
         return self.node
 
-    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
+    async def delete_node(
+        self, name: str, *, uid: str, resource_version: str, deadline_seconds: float
+    ) -> None:
         self.asked.append("delete")
         if self.node is None:
             raise NotFound(name, status=404)
@@ -83,6 +85,7 @@ def deletions_of(
         ownership=lambda: ownership,
         decide=judge,
         is_dry_run=False,
+        deadline_seconds=1.0,
         clock=clock,
     )
 
