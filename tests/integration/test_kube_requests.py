@@ -88,6 +88,15 @@ async def test_a_wait_beyond_the_deadline_is_the_callers_to_plan(server: Loopbac
     assert len(server.requests) == 1
 
 
+async def test_an_approval_is_not_sent_later_than_it_was_decided(server: LoopbackServer, tmp_path: Path):
+    server.answer = first_then_a_node(respond_error(429, "TooManyRequests", headers={"Retry-After": "1"}))
+    async with open_api(server.url, tmp_path) as api:
+        with pytest.raises(TooManyRequests) as raised:
+            await api.patch_signing_request_approval("csr-1", [])
+    assert raised.value.retry_after_seconds == 1.0
+    assert len(server.requests) == 1
+
+
 async def test_those_who_were_refused_together_come_back_apart(server: LoopbackServer, tmp_path: Path):
     arrivals: list[float] = []
     spread = iter([0.0, 0.99])

@@ -189,11 +189,18 @@ class KubeApi:
     async def patch_signing_request_approval(self, name: str, json_patch: Sequence[dict[str, Any]]) -> None:
         """Apply a JSON Patch to /approval; ignore the response. Raises FenceFailed, Invalid, NotFound.
 
+        A server that is busy is not asked again: the claims of other Nodes may change meanwhile.
         Forbidden names the missing permission: this one, or `approve` on the signer.
         """
         body = json_patch_body(json_patch)
         request = build_request(
-            "patch", SIGNING_REQUESTS.path, name, body, subresource="approval", content_type=_JSON_PATCH
+            "patch",
+            SIGNING_REQUESTS.path,
+            name,
+            body,
+            subresource="approval",
+            content_type=_JSON_PATCH,
+            is_postponable=False,
         )
         await self.transport.call(request)
 

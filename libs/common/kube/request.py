@@ -34,6 +34,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     max_bytes: int | None = None  # limit of a response that others write, such as a kubelet
     is_urgent: bool = False  # goes before all requests that wait for a connection, see RequestQueue
+    # whether it may be sent again after a Retry-After; not if only the moment of its decision justifies it
+    is_postponable: bool = True
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource} {self.name}".rstrip()

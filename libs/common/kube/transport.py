@@ -91,7 +91,7 @@ class Transport:
             try:
                 return await self._attempt(request, until)
             except (TooManyRequests, ServerError) as error:
-                requested = error.retry_after_seconds
+                requested = error.retry_after_seconds if request.is_postponable else None
                 if requested is None or not await _paused(requested, until, self.jitter()):
                     raise
             except Unauthorized:
