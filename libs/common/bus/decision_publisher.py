@@ -10,7 +10,7 @@ import msgspec
 
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
-from libs.common.contract.events import Decided
+from libs.common.contract.events import Decided, EventError
 from libs.common.contract.node import ApiObject
 from libs.common.observability import telemetry
 
@@ -65,7 +65,7 @@ class DecisionPublisher:
             return
         try:
             await self.bus.publish(decided, headers=telemetry.outgoing_headers())
-        except BusError as error:
+        except (BusError, EventError) as error:  # an EventError: thousands of keys, or names of rules
             # The decision is applied already: a retry of the message would only repeat it.
             fields = {self.kind: regarding.name, "error": str(error)}
             log.warning("publish of decision failed", extra=fields)
