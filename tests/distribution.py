@@ -83,7 +83,6 @@ _ON_CONTROL_PLANE: Final = (
     "integration/test_chaos_run",
     "integration/test_csr_",
     "integration/test_exec.",
-    "integration/test_kept_keys",
     "integration/test_kube_requests",
     "integration/test_kubeconfig",
     "integration/test_labeler_",

@@ -24,8 +24,8 @@ from libs.talos.talosconfig import Endpoint
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.pki import TalosPki
 from libs.testbed.sim_machines.protobuf_wire import encode
-from libs.testbed.talos_pki import TalosPki
 from tests.bus_actors import wait_until
 
 

@@ -29,9 +29,8 @@ from libs.testbed.machine_facts import (
     make_member,
 )
 from libs.testbed.namespaces import find_namespace
-from libs.testbed.pki import write_private
+from libs.testbed.pki import TalosPki, write_private
 from libs.testbed.ports import allocate_port
-from libs.testbed.talos_pki import TalosPki
 
 __all__ = [
     "Address",

@@ -17,8 +17,7 @@ from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError
 
 from libs.talos.proto.strict import fields
-from libs.testbed.pki import KeyPair
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import KeyPair, TalosPki
 from tests.bus_actors import wait_until
 
 Fields = dict[int, list[Any]]  # field number -> its values: int or bytes

@@ -28,7 +28,7 @@ from libs.testbed.machine_fleet import (
     SimMachineFacts,
     make_machine,
 )
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import TalosPki
 from tests.contract.cosi_wire import (
     BOOTSTRAPPED,
     CREATED,

@@ -21,7 +21,7 @@ from h2.exceptions import ProtocolError
 
 from libs.talos.proto.generated import GetRequest
 from libs.testbed.loopback_site import stop_listening
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import TalosPki
 from tests.talos_actors import encode_answer, encode_resource
 
 Headers = list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""An API server, kubelets and machines on which a test starts our services as processes."""
+"""An API server, kubelets and machines on which a test starts our services as processes, or acts as one."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import ServiceSpec
+from libs.common.kube.api import KubeApi
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
-from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses, grant_permissions
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
+from tests.kube_loopback import open_api_by
 
 ApiServer = SimApiServer | ControlPlane
 MEMORY: dict[str, Any] = {"nats_url": "", "all_in_one": True, "bus": "memory"}
@@ -93,3 +97,13 @@ async def open_separate(run_dir: Path) -> AsyncIterator[ServiceCluster]:
         open_simulated(run_dir, machines) as cluster,
     ):
         yield cluster
+
+
+@asynccontextmanager
+async def open_api_of(
+    spec: ServiceSpec, control_plane: ControlPlane, kubelets: KubeletFleet
+) -> AsyncIterator[KubeApi]:
+    """Grant the permissions of every service; a client as the user of that service."""
+    await grant_permissions(kubelets)
+    async with open_api_by(control_plane.kubeconfig(get_user_name(spec)), instance="test") as api:
+        yield api

@@ -20,7 +20,7 @@ from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter, Planner
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
-from tests.integration.service_api import open_api_of
+from tests.integration.service_cluster import open_api_of
 from tests.node_plans import compile_one_rule, decode_record_annotation, make_planner
 
 LONG = "y" * 1000

@@ -14,7 +14,7 @@ from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
 from libs.talos.proto.generated import EventType
 from libs.testbed.child_process import HANG_SECONDS
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import TalosPki
 from tests.integration.scripted_endpoint import (
     HEADERS,
     OK,

@@ -1,6 +1,8 @@
 """A cluster with all services, an installed NATS and a real Prometheus that evaluates the alerts."""
 
 import asyncio
+import copy
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,7 +22,30 @@ from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 from tests.observe.clouds.cloud_account import ACCOUNT
-from tests.observe.shortened import shortened
+
+DURATION: Final = re.compile(r"\b(\d+)m\b")
+_WINDOW: Final = re.compile(r"(?<=\[)\d+[ms](?=\])|(?<=offset )\d+[ms]\b")
+
+
+def shortened(rules: dict[str, Any]) -> dict[str, Any]:
+    """The rules with seconds instead of minutes in `for:`, windows and offsets; thresholds do not change."""
+    made = copy.deepcopy(rules)
+    for group in made["groups"]:
+        for rule in group["rules"]:
+            rule["expr"] = _WINDOW.sub(lambda found: found[0][:-1] + "s", rule["expr"])
+            if "for" in rule:
+                rule["for"] = DURATION.sub(r"\1s", rule["for"])
+    return made
+
+
+def without_durations(rules: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Every rule without its durations, which `shortened` must not change."""
+    return [
+        (group["name"], rule["alert"], _WINDOW.sub("", rule["expr"]), rule["labels"], rule["annotations"])
+        for group in rules["groups"]
+        for rule in group["rules"]
+    ]
+
 
 RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
 CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"

@@ -1,11 +1,15 @@
-"""Each fault of machines, Nodes and pod CIDRs fires its alert and no other."""
+"""The alerts are valid; each fault of machines, Nodes and pod CIDRs fires its own alert and no other."""
 
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
 
+from libs.testbed.prometheus import find_or_fetch
 from tests.bus_actors import wait_until
 from tests.observe.fault_table import (
     OF_MACHINES,
@@ -16,8 +20,25 @@ from tests.observe.fault_table import (
     fires_exactly_its_alert,
 )
 from tests.observe.faults import Fault, no_consumer
-from tests.observe.observed_cluster import RULES, ObservedCluster
-from tests.observe.shortened import DURATION, shortened, without_durations
+from tests.observe.observed_cluster import DURATION, RULES, ObservedCluster, shortened, without_durations
+
+FOLDER: Final = Path(__file__).parent
+
+
+def promtool(*arguments: str | Path) -> str:
+    """Run promtool, which must succeed, and return its output."""
+    argv = [find_or_fetch().promtool, *arguments]
+    done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_nothing_wrong_with_the_rules():
+    assert "SUCCESS" in promtool("check", "rules", RULES)
+
+
+def test_every_test_case_of_the_alerts_passes():
+    assert "SUCCESS" in promtool("test", "rules", "rules_test.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,8 @@ from typing import Final
 from libs.common.contract.services import NAMED_SERVICES
 from libs.testbed.compose.addresses import API_SERVER, FOLDER, TALOS
 from libs.testbed.kube_credentials import build_kubeconfig
-from libs.testbed.pki import CertificateAuthority, make_service_account_keys, write_private
+from libs.testbed.pki import CertificateAuthority, TalosPki, make_service_account_keys, write_private
 from libs.testbed.service_permissions import get_user_name
-from libs.testbed.talos_pki import TalosPki
 
 LIFETIME: Final = timedelta(days=1)
 _API_SERVER_NAMES: Final = ("kube-apiserver", "localhost", "127.0.0.1", "kubernetes.default.svc")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import TalosPki
 
 ENDPOINT: Final = "talos.default"  # Talos creates the same Service
 _LIFETIME: Final = timedelta(days=1)  # as long as the serving certificate; apply again for another day

@@ -25,7 +25,7 @@ from tests.model.clouds.balancer_world import (
     Physics,
     World,
 )
-from tests.model.core_patches import patch_core
+from tests.model.clouds.core_patches import patch_core
 from tests.model.search import Model
 
 MIN_STATES: Final = 1_000  # fewer: the model has lost steps

@@ -12,9 +12,9 @@ from libs.clouds.routes import RouteTable
 from services.cloud.core.routes import plan_routes, route_record
 from services.cloud.core.routes.route_record import RecordedRoute
 from services.cloud.core.routes.route_view import CreateRoute, InstanceLookup, RouteView, WriteRecord
+from tests.model.clouds.core_patches import patch_core
 from tests.model.clouds.route_moves import build_model
 from tests.model.clouds.route_states import END, MOVE, RECREATION, RETURN, REUSE, Faults, Physics, World
-from tests.model.core_patches import patch_core
 from tests.model.search import Model
 
 _CORE: Final = (plan_routes, route_record, RouteView)

@@ -16,7 +16,7 @@ from libs.common.contract.node import Node
 from services.cloud.core.balancers import select_targets as core
 from services.cloud.core.balancers.select_targets import EXCLUDE_LABEL, TargetRules, TargetSelection
 from tests.builders import make_node
-from tests.model.core_patches import patch_core
+from tests.model.clouds.core_patches import patch_core
 from tests.model.search import Model, Step
 
 NodeState = Literal["absent", "present", "excluded", "deleted", "unknown"]

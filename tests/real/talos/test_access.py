@@ -13,7 +13,7 @@ from libs.talos import resources
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
 from libs.testbed.machine_fleet import MachineFleet
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import TalosPki
 from tests.contract.cosi_wire import connected, encode
 from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
 

@@ -10,9 +10,8 @@ import pytest
 
 from libs.common.bus.nats.nats_access import generate_seed, public_key_of
 from libs.testbed.patched_process import PROCESS_NAME
-from libs.testbed.pki import CertificateAuthority
+from libs.testbed.pki import CertificateAuthority, TalosPki
 from libs.testbed.service_start import ROOT
-from libs.testbed.talos_pki import TalosPki
 from tests.chaos.clocks import CLOCK_MODULE, build_clock_environment, set_clock_offset
 from tests.chaos.credentials import find_leaks, list_secret_texts
 

@@ -101,7 +101,7 @@ def test_a_lease_without_a_duration_lasts_15_seconds(seconds: int, is_held: bool
     assert without_time.why_not_held(NOW) == "talos/mine of w has no renew time"
 
 
-# ---- kept keys; that explain, render and status tell them: test_kept_keys
+# ---- kept keys; that explain, render and status tell them: integration/test_labeler_rules
 
 
 ZONE = "topology.kubernetes.io/zone"

@@ -10,7 +10,7 @@ import pytest
 
 from libs.talos.credentials import CredentialStore
 from libs.talos.talosconfig import CredentialsError
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.pki import TalosPki
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOUR = timedelta(hours=1)

@@ -18,6 +18,7 @@ from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
 from libs.testbed.ports import allocate_port
 from libs.testbed.run_directory import open_run_directory
+from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
 
 REPORT = """
@@ -189,3 +190,22 @@ def test_a_kept_directory_stays_and_is_no_temporary_one(parent: Path):
     with open_run_directory("demo", parent / "kept") as directory:
         (directory / "a.log").touch()
     assert names(parent) == {"kept"}
+
+
+PROGRAM = """
+import sys
+import libs.testbed.patched_process, tests.bench.instrumentation
+print(*(name for name in sys.modules if name.startswith(("libs.", "tests.", "services."))))
+"""
+
+
+def test_a_measured_process_imports_nothing_of_this_tree_but_its_patch():
+    imported = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert sorted(imported.stdout.split()) == [
+        "libs.testbed",
+        "libs.testbed.patched_process",
+        "tests.bench",
+        "tests.bench.instrumentation",
+    ]

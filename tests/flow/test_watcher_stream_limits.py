@@ -1,5 +1,6 @@
-"""The watcher and a stream that others fill, on a real nats-server."""
+"""The limits of the stream: others fill it, on a real nats-server; messages expire while no watcher leads."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -7,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus, BusError, StreamFull
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import Leading
-from libs.common.contract.subjects import LEADING
+from libs.common.contract.subjects import FLOW, LEADING, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
 from services.watcher.leader_publisher import LeaderPublisher
 from tests.builders import make_node
 from tests.bus_actors import make_event, run_during, wait_until
+from tests.clocks import VirtualClock, run_virtually
 from tests.flow_actors import PATIENT_TIMING
 from tests.watcher_actors import ScriptedNodes, follow_watcher, make_watcher
 
@@ -117,3 +122,34 @@ def test_the_used_part_of_the_headroom_is_logged_once_per_change(caplog: pytest.
     for used_bytes in (0, 0, 1, MEBIBYTE // 2, MEBIBYTE // 2):
         publisher._report_headroom(used_bytes)
     assert [record.__dict__["used_percent"] for record in caplog.records] == [0, 50]
+
+
+NODES = 40
+
+
+@pytest.mark.parametrize("resync_seconds", [300.0, 900.0, 3600.0])
+@pytest.mark.parametrize("periods", [1.1, 1.9])
+def test_no_later_follower_is_complete_once_a_node_has_expired(resync_seconds: float, periods: float):
+    async def run() -> None:
+        clock = VirtualClock()
+        bus = MemoryBus(MemoryServer(clock=clock.now))
+        nodes = ScriptedNodes(*(make_node(f"n-{i}", uid=f"uid-{i}") for i in range(NODES)))
+        watcher = make_watcher(bus, nodes.source, clock=clock, resync_seconds=resync_seconds)
+        async with run_during(watcher.run()):
+            await asyncio.sleep(periods * resync_seconds)
+            assert await count_nodes(bus, clock) == NODES
+        counts: list[int] = []
+        for _ in range(int(MAX_MESSAGE_AGE.total_seconds() / 20.0) + 3):
+            counts.append(await count_nodes(bus, clock))
+            await asyncio.sleep(20.0)
+        assert set(counts) == {NODES, 0}
+
+    run_virtually(run())
+
+
+async def count_nodes(bus: MemoryBus, clock: VirtualClock) -> int:
+    """How many Nodes a follower has that starts now, 0 if it is not complete."""
+    cache = StreamCache(clock=clock)
+    async with run_during(bus.follow("later", f"{FLOW}.>", cache)):
+        await wait_until(lambda: not cache.is_replaying)
+        return len(cache.list_under(OBSERVED_NODE)) if cache.is_complete else 0
