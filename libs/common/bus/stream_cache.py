@@ -6,6 +6,8 @@ from datetime import datetime
 from math import nan
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_limits import has_expired
 from libs.common.contract.events import (
@@ -161,6 +163,12 @@ class StreamCache:
         """Return the event of the stored message of a subject, None without one."""
         message = self.get(subject)
         return None if message is None or isinstance(message.event, UnreadablePayload) else message.event
+
+    def share_event(self, subject: str, event: Event) -> None:
+        """Store this event in place of an equal one of the subject, so that memory contains it once."""
+        known = self._messages.get(subject)
+        if known is not None and known.event == event:
+            self._messages[subject] = replace(known, event=event)
 
     def forget(self, subject: str) -> None:
         """Remove the stored message of a subject."""

@@ -127,12 +127,16 @@ class PublishedState:
 
     def record_published(self, event: ObservedEvent, sequence: int) -> None:
         """Record an event that this process published with that sequence, unless it was delivered before."""
+        if event.stream_id != self.stream_id:
+            return
         subject = subject_of(event)
         delivered = self._cache.get(subject)
-        if event.stream_id == self.stream_id and (delivered is None or delivered.sequence < sequence):
+        if delivered is None or delivered.sequence < sequence:
             self._undelivered[subject] = Message(
                 subject=subject, event=event, sequence=sequence, published_at=event.observed_at
             )
+        elif delivered.sequence == sequence:
+            self._cache.share_event(subject, event)  # its object is in the store
 
     def forget_lost_nodes(self, first_sequence: int) -> bool:
         """Forget Nodes before the oldest message of the stream, and return whether there were any.

@@ -137,8 +137,13 @@ class Store(Generic[ObjectT]):
         if not kind.is_relevant(obj):
             return set() if self._discard(name) is None else {name}
         known = self._discard(name)
-        if known is not None and known.spec == obj.spec:
-            obj = replace(obj, spec=known.spec)  # the stream has older states: one spec for all
+        is_same = known is not None and is_same_object(known, obj)
+        # The stream has older states: memory contains parts that have not changed only once.
+        if known is not None and is_same:
+            version = obj.metadata.resource_version
+            obj = replace(known, metadata=replace(known.metadata, resource_version=version))
+        elif known is not None and known.spec == obj.spec:
+            obj = replace(obj, spec=known.spec)
         self._objects[name] = obj
         queue = kind.queue_key(obj)
         evicted = self._queues.add(queue, obj.metadata) if queue else None
@@ -146,7 +151,7 @@ class Store(Generic[ObjectT]):
             del self._objects[evicted]
         if evicted == name:
             return set() if known is None else {name}
-        changed = set() if known is not None and is_same_object(known, obj) else {name}
+        changed = set() if is_same else {name}
         return changed if evicted is None else changed | {evicted}
 
     def _discard(self, name: str) -> ObjectT | None:

@@ -144,6 +144,18 @@ def test_a_delivered_message_shares_the_object_that_was_published_and_is_kept_on
         flow.start_replay(builders.make_position(last=11))
 
 
+def test_a_message_that_is_delivered_before_its_acknowledgement_shares_the_object_too():
+    flow = a_flow()
+    mine = builders.make_node_observed(builders.make_node())
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node()), sequence=11))
+    flow.record_published(mine, 11)
+    assert flow.get(NODE, "web-1") is mine
+    other = builders.make_node_observed(builders.make_node(labels={"written": "by others"}))
+    flow.record_published(other, 11)  # not what the stream has
+    assert flow.get(NODE, "web-1") is mine
+    assert not flow._undelivered
+
+
 def test_every_sequence_is_learned_whatever_the_message_says():
     learned = {}
     strange = UnreadablePayload(reason="no event", payload=b"{")

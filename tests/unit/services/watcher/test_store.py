@@ -110,6 +110,18 @@ def test_a_list_of_equal_objects_keeps_the_present_ones():
     assert store.get("web-2") == listed[1]
 
 
+def test_a_later_version_of_an_equal_object_keeps_all_its_present_parts():
+    store = a_store(make_node("web-1", labels={"zone": "b"}))
+    before = store.get("web-1")
+    assert before is not None
+    changed = make_node("web-1", labels={"zone": "b"}, resource_version="101")
+    assert store.put(changed) == set()
+    after = store.get("web-1")
+    assert after == changed
+    assert after.labels is before.labels
+    assert after.status is before.status
+
+
 def test_a_changed_object_keeps_the_present_spec_if_it_is_equal():
     store = a_store(make_node("web-1"))
     before = store.get("web-1")
