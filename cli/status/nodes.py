@@ -22,6 +22,7 @@ from libs.common.contract.events import (
 from libs.common.contract.instances import read_instance_record
 from libs.common.contract.machine_loss import find_machine_loss, select_own_reports
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.common.contract.signing_request import strip_prefix
 from services.lifecycle.core.evidence import is_not_ready, is_ready
 
 _ALL_NODES: Final = Ownership()
@@ -146,7 +147,6 @@ def _find_missing_step(
 
 
 OpenRequestState = Literal["pending", "denied", "failed", "not-issued"]
-_OWN: Final = ", Reason: "  # csr's own message names before it who denied the request
 SOON_SECONDS: Final = 60.0  # csr answers a request within this time
 
 
@@ -227,7 +227,7 @@ def _explain_state(
     """Return the state of a request and its reason; None if the certificate is issued."""
     phase, condition = request.phase
     if phase in ("denied", "failed") and condition is not None:
-        return phase, condition.message.partition(_OWN)[2] or condition.message or condition.reason
+        return phase, strip_prefix(condition.message) or condition.reason
     if phase != "pending":
         why = "the signer in kube-controller-manager has not issued it"
         return ("not-issued", why) if request.is_awaiting_certificate else None

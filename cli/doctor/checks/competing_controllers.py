@@ -21,6 +21,7 @@ from libs.common.contract.kube_service import (
     HAND_BACK_ANNOTATION,
     KubeService,
 )
+from libs.common.contract.signing_request import APPROVED_REASON
 from services.cloud.core.balancers.balancer_record import read_balancer_record
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
@@ -32,7 +33,6 @@ _APPROVERS: Final = re.compile(
     r"kubelet-csr-approver|kubelet-serving-cert-approver|kubelet-rubber-stamp|csr-approver|machine-approver"
     r"|cluster-machine-approver|approve-csr"
 )
-_OURS: Final = "Approved by TalosCloudControllerManager"
 _BY_HAND: Final = ("KubectlApprove",)
 _MANAGER: Final = "kube-controller-manager"
 _BALANCERS_ENABLED: Final = "HCLOUD_LOAD_BALANCERS_ENABLED"  # in the environment of hcloud-ccm
@@ -350,7 +350,7 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[Finding]:
     reasons: dict[str, list[str]] = {}
     for filed in list_known(seen.requests):
         approved = filed.find_condition("Approved") if filed.node_name not in others else None
-        if approved is not None and approved.reason not in (_OURS, *_BY_HAND):
+        if approved is not None and approved.reason not in (APPROVED_REASON, *_BY_HAND):
             reasons.setdefault(approved.reason, []).append(filed.name)
     for reason, names in reasons.items():
         yield Finding.wrong(

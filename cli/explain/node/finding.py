@@ -20,11 +20,11 @@ from libs.common.contract.fault_texts import (
     fill_fault_text,
 )
 from libs.common.contract.ip_addresses import parse_ip
+from libs.common.contract.signing_request import strip_prefix
 from services.labeler.core.plan.plan import Plan
 
 _FROM_THE_FIRST: Final = frozenset({UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
 _COMPONENT_SELECTOR: Final = re.compile(rf"{re.escape(COMPONENT)}=[a-z0-9-]+")
-_DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
 
 class NodeFinding(Finding, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def make_finding(
         release=release,
         node=evidence.node.name,
         ip=get_talosctl_address(evidence),
-        detail="; ".join(filter(None, (_strip_prefix(detail), *unready))),
+        detail="; ".join(filter(None, (strip_prefix(detail).strip().rstrip("."), *unready))),
         namespace=evidence.snapshot.query.namespace,
         csr=shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
         **of_cloud,
@@ -95,12 +95,6 @@ def get_talosctl_address(evidence: NodeEvidence) -> str:
     return next(
         (text for text in addresses if parse_ip(text) is not None and "%" not in text), evidence.node.name
     )
-
-
-def _strip_prefix(detail: str) -> str:
-    """Remove the prefix that csr puts before the actual reason."""
-    detail = detail.partition(_DENIED)[2] or detail
-    return detail.strip().rstrip(".")
 
 
 def compute_age(since: datetime | None, at: datetime) -> timedelta:

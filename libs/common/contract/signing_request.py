@@ -1,5 +1,6 @@
 """The fields of a CertificateSigningRequest that this project reads, as in certificates/v1."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +15,11 @@ NODES_GROUP: Final = "system:nodes"
 # Bytes of PEM. A kubelet's request has about 600. A larger one is published without the PEM, and never
 # approved.
 REQUEST_LIMIT: Final = 32 * 1024
+# What csr writes into conditions, in the words of the reference: dashboards and operators search for them.
+APPROVED_REASON: Final = "Approved by TalosCloudControllerManager"
+APPROVED_MESSAGE: Final = "This CSR was approved by Talos Cloud Controller Manager"
+DENIED_MESSAGE: Final = "This CSR was denied by Talos Cloud Controller Manager, Reason"
+_PREFIXES: Final = re.compile(f"^(?:{APPROVED_MESSAGE}|{DENIED_MESSAGE}): ")
 _FINAL: Final = frozenset({"Approved", "Denied", "Failed"})
 
 
@@ -87,6 +93,11 @@ class SigningRequest(ApiObject, frozen=True, kw_only=True):
     def find_condition(self, kind: str) -> SigningRequestCondition | None:
         """Return the condition of that type, None if it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
+
+
+def strip_prefix(message: str) -> str:
+    """Return the part of a message of csr that differs from request to request; any other message whole."""
+    return _PREFIXES.sub("", message)
 
 
 _NONE: Final[Mapping[str, str]] = {}

@@ -9,6 +9,7 @@ import msgspec
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, fill_fault_text
 from libs.common.contract.machine import FAULT_KINDS
 from libs.common.contract.services import IPAM, LABELER, LIFECYCLE, METADATA
+from libs.common.contract.signing_request import strip_prefix
 from libs.common.contract.timestamp import parse_time
 from services.console.core.node_record import (
     NodeRecord,
@@ -16,7 +17,7 @@ from services.console.core.node_record import (
     is_ready,
     seconds_of,
 )
-from services.console.core.request_record import RequestRecord, strip_prefix
+from services.console.core.request_record import RequestRecord
 
 JOIN_SECONDS: Final = 30.0  # the labeler reports a blocked Node within this time
 _KUBELET_SECONDS: Final = 60.0  # a kubelet becomes ready within this time

@@ -1,16 +1,13 @@
 """What the console keeps of one request for a serving certificate. Pure."""
 
-import re
 from typing import Final
 
 import msgspec
 
 from libs.common.contract import events
-from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.signing_request import SigningRequest, strip_prefix
 from services.console.core.node_record import NodeRecord, RequestState, seconds_of
 
-# csr begins its messages so, for readers of Kubernetes; here the sentence after it is enough.
-_PREFIXES: Final = re.compile(r"This CSR was \w+ by Talos Cloud Controller Manager(?:, Reason)?: ")
 _FINAL_STATES: Final[dict[str, RequestState]] = {"Denied": "denied", "Failed": "failed"}
 
 
@@ -75,11 +72,6 @@ def _find_state(request: SigningRequest) -> RequestState:
         if request.find_condition(kind) is not None:
             return state
     return "pending" if request.is_pending else "approved" if request.is_awaiting_certificate else "issued"
-
-
-def strip_prefix(reason: str) -> str:
-    """Return the part of a message of csr that differs from request to request."""
-    return _PREFIXES.sub("", reason)
 
 
 def build_row(record: RequestRecord) -> RequestRow:

@@ -3,7 +3,12 @@
 from typing import Final
 
 from libs.common.contract.events import CsrEnriched
-from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.signing_request import (
+    APPROVED_MESSAGE,
+    APPROVED_REASON,
+    DENIED_MESSAGE,
+    SigningRequest,
+)
 from services.csr.core.attestation import check_against_machine
 from services.csr.core.certificate_request import MalformedRequest, parse_request
 from services.csr.core.claim_index import ClaimIndex
@@ -12,11 +17,7 @@ from services.csr.core.endpoint_checks import check_cluster_knowledge
 from services.csr.core.node_object_checks import check_against_node_object
 from services.csr.core.request_checks import check_request, find_ignore
 
-# The texts of the reference controller: dashboards and operators search for them.
-_APPROVED_REASON: Final = "Approved by TalosCloudControllerManager"
-_DENIED_REASON: Final = "Denied by TalosCloudControllerManager"
-_APPROVED_MESSAGE: Final = "This CSR was approved by Talos Cloud Controller Manager"
-_DENIED_MESSAGE: Final = "This CSR was denied by Talos Cloud Controller Manager, Reason: "
+_DENIED_REASON: Final = "Denied by TalosCloudControllerManager"  # the text of the reference controller
 _BY_MACHINE: Final = "every name and address is attested by the machine through Talos"
 _BY_NODE_OBJECT: Final = "attested by the Node object only"
 _MAX_MESSAGE_LENGTH: Final = 1000  # characters of a condition's message
@@ -50,15 +51,15 @@ def _make_decision(checks: tuple[Check, ...], enriched: CsrEnriched) -> Decision
     failed = next((check for check in checks if check.passed is False), None)
     if failed is not None:
         return Deny(
-            reason=_DENIED_REASON, message=_truncate(_DENIED_MESSAGE + failed.text), check=failed.name
+            reason=_DENIED_REASON, message=_truncate(f"{DENIED_MESSAGE}: {failed.text}"), check=failed.name
         )
     open_ones = tuple(check for check in checks if check.passed is None)
     if open_ones:
         return _make_wait(open_ones, enriched.request)
     how = _BY_NODE_OBJECT if enriched.without_talos else _BY_MACHINE
     return Approve(
-        reason=_APPROVED_REASON,
-        message=f"{_APPROVED_MESSAGE}: {how}",
+        reason=APPROVED_REASON,
+        message=f"{APPROVED_MESSAGE}: {how}",
         is_by_node_object_only=enriched.without_talos,
     )
 
