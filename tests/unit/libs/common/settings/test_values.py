@@ -13,9 +13,9 @@ from libs.common.service.run_process import select_definitions
 from libs.common.settings.command_line import parse_command_line, parse_list
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError, read_settings
-from services.__main__ import find_conflicts
 from services.csr.service import CSR_DEFINITION
 from services.csr.settings import CsrSettings
+from services.definitions import find_conflicts
 from services.metadata.service import METADATA_DEFINITION
 from services.metadata.settings import MetadataSettings
 from tests.unit.libs.common.settings.test_settings import GardenerSettings, read
