@@ -25,6 +25,7 @@ from services.lifecycle.core.query_history import MAX_GAP
 # In place of the digest, with the Unix time in milliseconds: no kubelet can remove or change it.
 _VOID: Final = "void"
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_LATEST_VOID: Final = 2**47  # milliseconds, the year 6429: who may write the label may write any number
 # lifecycle, metadata and the account each read their own clock.
 _CLOCK_MARGIN: Final = timedelta(minutes=1)
 _MAX_UUID_LENGTH: Final = 64  # characters; a kubelet reports it
@@ -111,4 +112,4 @@ def _read_void_time(node: Node) -> datetime:
     """Return when the record was voided; the epoch if it was not."""
     word, _, milliseconds = node.labels.get(RECORD_DIGEST_LABEL, "").partition(".")
     is_voided = word == _VOID and milliseconds.isdecimal()
-    return _EPOCH + timedelta(milliseconds=int(milliseconds)) if is_voided else _EPOCH
+    return _EPOCH + timedelta(milliseconds=min(int(milliseconds), _LATEST_VOID)) if is_voided else _EPOCH

@@ -41,6 +41,7 @@ VOID_AT = NOW - timedelta(minutes=1, milliseconds=1)
 VOIDED = make_lost_node(
     provider_id=PROVIDER_ID, labels={RECORD_DIGEST_LABEL: f"void.{VOID_AT.timestamp() * 1000:.0f}"}
 )
+VOIDED_FOR_EVER = make_lost_node(provider_id=PROVIDER_ID, labels={RECORD_DIGEST_LABEL: f"void.{'9' * 58}"})
 UNNAMED = make_lost_node(provider_id="")
 SOON = NOW + timedelta(seconds=10)
 
@@ -139,6 +140,10 @@ def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id
     assert RECORD_ANNOTATION not in voided.annotations
     assert voided.labels == VOIDED.labels
     assert plan(make_exists(VOIDED), node=VOIDED, machine=answering(VOIDED)) is not None
+
+
+def test_a_void_at_an_impossible_time_gets_no_record_and_raises_nothing():
+    assert plan(make_exists(VOIDED_FOR_EVER), node=VOIDED_FOR_EVER) is None
 
 
 @pytest.mark.parametrize(("queried_after", "asked_after"), [(60, 60), (60, 61), (61, 60), (61, 61)])
