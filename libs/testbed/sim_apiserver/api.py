@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from libs.testbed.kubelet_node import format_time
 from libs.testbed.pki import CertificateAuthority
 from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, parse_number
-from libs.testbed.sim_apiserver.authorization import Identity, admit_approval, authorize, is_allowed
+from libs.testbed.sim_apiserver.authorization import admit_approval, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, sign_request
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, render_table
 from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, NODES, make_namespace, remove_not_ready_taint
@@ -27,7 +27,7 @@ from libs.testbed.sim_apiserver.refusals import (
     not_found,
 )
 from libs.testbed.sim_apiserver.request_bodies import make_selector, parse_json, parse_object, patch_object
-from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind, omit_empty
+from libs.testbed.sim_apiserver.resource_kind import Document, Identity, ResourceKind, omit_empty
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
 
@@ -57,9 +57,8 @@ class SimApi:
         self._new_uid = new_uid
         self._has_node_lifecycle = has_node_lifecycle
         for name in _NAMESPACES:
-            caller = self._make_caller(Identity(""))
-            metadata = {"name": name, "uid": new_uid(), "creationTimestamp": caller.now}
-            self._put(NAMESPACES, Key("", name), make_namespace({"metadata": metadata}, caller))
+            metadata = {"name": name, "uid": new_uid(), "creationTimestamp": format_time(now())}
+            self._put(NAMESPACES, Key("", name), make_namespace({"metadata": metadata}, Identity("")))
 
     def handle(self, identity: Identity, request: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
         """Carry out the request. Raises Refusal."""
@@ -148,10 +147,9 @@ class SimApi:
         if not name:
             about = kind.make_reference()
             raise invalid(about, "metadata.name", "Required", "name or generateName is required")
-        caller = self._make_caller(identity)
         own = {"name": name, "namespace": asked.namespace, "uid": self._new_uid()}
-        meta = {**meta, **own, "creationTimestamp": caller.now}
-        new = omit_empty(kind.on_create({**new, "metadata": meta}, caller))
+        meta = {**meta, **own, "creationTimestamp": format_time(self._now())}
+        new = omit_empty(kind.on_create({**new, "metadata": meta}, identity))
         key = Key(asked.namespace, name)
         if key in self.store.table(kind.plural).objects:
             raise already_exists(kind.make_reference(name))
@@ -224,8 +222,8 @@ class SimApi:
             raise conflict(about)
         kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp")
         meta = new["metadata"] | {field: old["metadata"].get(field) for field in kept}
-        caller = self._make_caller(identity)
-        new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, caller))
+        now = format_time(self._now())
+        new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, now))
         if asked.resource == "certificatesigningrequests/approval":
             admit_approval(identity, new, self.store)
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
@@ -253,7 +251,7 @@ class SimApi:
                 )
                 raise conflict(kind.make_reference(asked.name), why)
         if meta.get("finalizers"):
-            now = self._make_caller(identity).now
+            now = format_time(self._now())
             marked = {**stored.item, "metadata": {"deletionTimestamp": now, **meta}}
             raw = stored.raw if marked == stored.item else self._put(kind, stored.key, marked)
             return _make_object_response(200, kind, raw)
@@ -268,9 +266,6 @@ class SimApi:
         raw = msgspec.json.encode(self._stamp(item))
         self.store.delete(kind.plural, key, raw)
         return raw
-
-    def _make_caller(self, identity: Identity) -> Caller:
-        return Caller(identity.user, identity.groups, format_time(self._now()))
 
     def sign_approved(self, authority: CertificateAuthority) -> None:
         """Sign approved requests without a certificate, as kube-controller-manager does."""

@@ -6,32 +6,18 @@ Rules for non-resource URLs and subjects that are service accounts are not simul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from libs.testbed.sim_apiserver.api_request import ApiRequest
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, PUBLIC_PATHS
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore
 from libs.testbed.sim_apiserver.refusals import Refusal, ResourceReference, forbidden
-from libs.testbed.sim_apiserver.resource_kind import Document, ResourceKind
+from libs.testbed.sim_apiserver.resource_kind import Document, Identity, ResourceKind
 
-_NODE_USER: Final = "system:node:"
 _NODE_LEASES: Final = "kube-node-lease"
 _WRITES: Final = ("create", "update", "patch")
 _SIGNERS: Final = ResourceKind("signers", "", group=SIGNING_REQUESTS.group)
-
-
-class Identity(NamedTuple):
-    """A user and groups, from the certificate or by impersonation."""
-
-    user: str
-    groups: tuple[str, ...] = ()
-
-    @property
-    def node(self) -> str:
-        """The name of the kubelet's node; "" for other users."""
-        is_node = self.user.startswith(_NODE_USER) and "system:nodes" in self.groups
-        return self.user.removeprefix(_NODE_USER) if is_node else ""
 
 
 ANONYMOUS: Final = Identity("system:anonymous", ("system:unauthenticated",))

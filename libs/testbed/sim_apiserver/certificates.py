@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.testbed.kubelet_node import format_time
 from libs.testbed.pki import CertificateAuthority, build_key_usage, start_certificate
 from libs.testbed.sim_apiserver.refusals import invalid
-from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind
+from libs.testbed.sim_apiserver.resource_kind import Document, Identity, ResourceKind
 
 DECISIONS: Final = ("Approved", "Denied")
 _FINAL: Final = (*DECISIONS, "Failed")  # such a condition stays, with status True
-KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
 _LIFETIME: Final = timedelta(days=365)
 _BACKDATED: Final = timedelta(minutes=5)
 _SHORT: Final = timedelta(hours=8)  # shorter lifetimes are not reduced by the backdating
@@ -39,18 +39,18 @@ def has_condition(request: Document, condition: str) -> bool:
     return any(one.get("type") == condition for one in request["status"].get("conditions", []))
 
 
-def prepare_new_request(new: Document, caller: Caller) -> Document:
-    """Set the caller as the requesting user, and remove the status."""
+def prepare_new_request(new: Document, identity: Identity) -> Document:
+    """Set the identity as the requesting user, and remove the status."""
     spec = {key: value for key, value in new.get("spec", {}).items() if key not in {"uid", "extra"}}
-    return {**new, "spec": {**spec, "username": caller.user, "groups": list(caller.groups)}, "status": {}}
+    return {**new, "spec": {**spec, "username": identity.user, "groups": list(identity.groups)}, "status": {}}
 
 
-def apply_request_update(old: Document, new: Document, subresource: str, caller: Caller) -> Document:
+def apply_request_update(old: Document, new: Document, subresource: str, now: str) -> Document:
     """Apply an update: /approval writes conditions, and nothing writes the spec."""
     status = dict(old["status"])
     if subresource:
         sent = new.get("status", {}).get("conditions", [])
-        status["conditions"] = [_set_timestamps(one, old, caller.now) for one in sent]
+        status["conditions"] = [_set_timestamps(one, old, now) for one in sent]
     return {**new, "spec": old["spec"], "status": status}
 
 

@@ -12,29 +12,29 @@ from typing import Final
 
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.refusals import invalid
-from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind, update_part
+from libs.testbed.sim_apiserver.resource_kind import Document, Identity, ResourceKind, update_part
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _STATUS: Final = frozenset({"status"})
 _SERVICE_NETWORK: Final = ipaddress.IPv4Network("10.96.0.0/12")
 
 
-def make_namespace(new: Document, caller: Caller) -> Document:
+def make_namespace(new: Document, identity: Identity) -> Document:
     """Return an active Namespace, with the label of its name."""
     metadata = new["metadata"]
     labels = {"kubernetes.io/metadata.name": metadata["name"], **metadata.get("labels", {})}
     return {"metadata": {**metadata, "labels": labels}, "status": {"phase": "Active"}}
 
 
-def _create_pod(new: Document, caller: Caller) -> Document:
+def _create_pod(new: Document, identity: Identity) -> Document:
     return {**new, "status": {"phase": "Pending"}}
 
 
-def _create_workload(new: Document, caller: Caller) -> Document:
+def _create_workload(new: Document, identity: Identity) -> Document:
     return {**new, "spec": {"replicas": 1, **new.get("spec", {})}, "status": {}}
 
 
-def _create_service(new: Document, caller: Caller) -> Document:
+def _create_service(new: Document, identity: Identity) -> Document:
     spec = {"type": "ClusterIP", **new.get("spec", {})}
     if spec["type"] != "ExternalName":
         host = uuid.UUID(new["metadata"]["uid"]).int % _SERVICE_NETWORK.num_addresses
@@ -76,7 +76,7 @@ _NODE_STATUS: Final = {
 }
 
 
-def prepare_new_node(new: Document, caller: Caller) -> Document:
+def prepare_new_node(new: Document, identity: Identity) -> Document:
     """Add the not-ready taint to a new Node (admission plugin TaintNodesByCondition)."""
     spec = new.get("spec", {})
     taints = spec.get("taints", [])
@@ -85,9 +85,9 @@ def prepare_new_node(new: Document, caller: Caller) -> Document:
     return _set_node_defaults({**new, "spec": {**spec, "taints": taints}})
 
 
-def apply_node_update(old: Document, new: Document, subresource: str, caller: Caller) -> Document:
+def apply_node_update(old: Document, new: Document, subresource: str, now: str) -> Document:
     """Apply an update: the Node's own path keeps the status, nodes/status the spec; both write metadata."""
-    return _set_node_defaults(update_part(old, new, subresource, caller))
+    return _set_node_defaults(update_part(old, new, subresource, now))
 
 
 def remove_not_ready_taint(node: Document) -> Document:

@@ -7,25 +7,31 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from libs.common.contract.signing_request import NODE_USER_PREFIX, NODES_GROUP
 from libs.testbed.sim_apiserver.refusals import ResourceReference
 
 Document = dict[str, Any]
 
 
-class Caller(NamedTuple):
-    """The user and time (metav1.Time) of a write."""
+class Identity(NamedTuple):
+    """A user and groups, from the certificate or by impersonation."""
 
     user: str
-    groups: tuple[str, ...]
-    now: str
+    groups: tuple[str, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """The name of the kubelet's node; "" for other users."""
+        is_node = self.user.startswith(NODE_USER_PREFIX) and NODES_GROUP in self.groups
+        return self.user.removeprefix(NODE_USER_PREFIX) if is_node else ""
 
 
 class ResourceKind(msgspec.Struct, frozen=True):
     """A kind of object: its path, the types of its known fields, and its rules.
 
-    `on_create` applies admission and defaults to a new object. `on_update(old, new, subresource, caller)`
-    returns the state to store; `check_update(old, new)` raises Refusal for what must not change. None of them
-    changes its arguments.
+    `on_create` applies admission and defaults to a new object. `on_update(old, new, subresource, now)`
+    returns the state to store; `now` is a metav1.Time. `check_update(old, new)` raises Refusal for what must
+    not change. None of them changes its arguments.
     """
 
     plural: str
@@ -39,10 +45,8 @@ class ResourceKind(msgspec.Struct, frozen=True):
     supports_strategic_patch: bool = False
     requires_version: bool = False  # an update must name the resourceVersion; it creates a missing object
     field_selectors: tuple[str, ...] = ("metadata.name",)
-    on_create: Callable[[Document, Caller], Document] = lambda new, caller: new
-    on_update: Callable[[Document, Document, str, Caller], Document] = lambda old, new, subresource, caller: (
-        new
-    )
+    on_create: Callable[[Document, Identity], Document] = lambda new, identity: new
+    on_update: Callable[[Document, Document, str, str], Document] = lambda old, new, subresource, now: new
     check_update: Callable[[Document, Document], None] = lambda old, new: None
 
     @property
@@ -69,7 +73,7 @@ def omit_empty(document: Document) -> Document:
     return result
 
 
-def update_part(old: Document, new: Document, subresource: str, caller: Caller) -> Document:
+def update_part(old: Document, new: Document, subresource: str, now: str) -> Document:
     """Apply an update: the object's own path keeps the status, its status path the spec."""
     kept = "spec" if subresource == "status" else "status"
     return {**new, kept: old.get(kept, {})}

@@ -19,7 +19,7 @@ from libs.testbed.pki import make_server_context
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api import SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number, parse_request
-from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impersonate
+from libs.testbed.sim_apiserver.authorization import ANONYMOUS, impersonate
 from libs.testbed.sim_apiserver.discovery import wants_table
 from libs.testbed.sim_apiserver.faults import (
     FaultRules,
@@ -28,6 +28,7 @@ from libs.testbed.sim_apiserver.faults import (
     open_watch_response,
 )
 from libs.testbed.sim_apiserver.refusals import Refusal, not_simulated
+from libs.testbed.sim_apiserver.resource_kind import Identity
 from libs.testbed.sim_apiserver.watch_stream import WatchStream
 
 _BODY_LIMIT = 3 * 1024 * 1024  # bytes

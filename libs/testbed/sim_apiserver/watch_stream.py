@@ -12,10 +12,10 @@ from aiohttp import web
 
 from libs.testbed.sim_apiserver.api import SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number
-from libs.testbed.sim_apiserver.authorization import Identity
 from libs.testbed.sim_apiserver.object_store import StoredChange
 from libs.testbed.sim_apiserver.refusals import Refusal
 from libs.testbed.sim_apiserver.request_bodies import make_selector
+from libs.testbed.sim_apiserver.resource_kind import Identity
 
 _DEFAULT_SECONDS: Final = 1800  # the real server: 30 to 60 minutes
 
