@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,6 +145,14 @@ class ContainerEngine:
         """Run a docker command and return its stdout. Raises CommandFailed."""
         return run_command(["docker", *words], env=self.env)
 
+    def is_ready(self) -> bool:
+        """Whether dockerd answers."""
+        try:
+            self.run_docker("version")
+        except CommandFailed:
+            return False
+        return True
+
 
 @contextlib.contextmanager
 def start_engine(packages: Path, compose: Path, folder: Path) -> Iterator[ContainerEngine]:
@@ -167,7 +173,7 @@ def start_engine(packages: Path, compose: Path, folder: Path) -> Iterator[Contai
             start_new_session=True,
         )
     try:
-        _wait_until_ready(folder / "docker.sock", process, log)
+        _wait_until_ready(engine, process, log)
         yield engine
     finally:
         _stop(process, folder)
@@ -178,26 +184,13 @@ def _build_command(folder: Path, address: str) -> Sequence[str]:
     return ("dockerd", *places, f"--host={address}", *_NO_HOST_NETWORK_FLAGS)
 
 
-def _wait_until_ready(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(engine: ContainerEngine, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while not _is_ready(path):
+    while not engine.is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise CommandFailed(f"dockerd does not answer; its last log lines:\n{last}")
         time.sleep(_POLL_SECONDS)
-
-
-def _is_ready(path: Path) -> bool:
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(1)
-            connection.connect(str(path))
-            connection.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-            answer = http.client.HTTPResponse(connection)
-            answer.begin()
-            return answer.status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
