@@ -19,7 +19,6 @@ from libs.testbed.compose.credentials import write_credentials
 from libs.testbed.compose.nodes import list_missing
 from libs.testbed.control_plane.build import (
     MACHINES,
-    BuildError,
     GoProgram,
     build_program,
     find_go_toolchain,
@@ -80,16 +79,6 @@ async def test_a_changed_module_that_a_program_imports_makes_it_another_program(
         built.add(await build_program(program))
     assert kept(cache) == built
     assert len(built) == 2
-
-
-async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
-    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program = a_program(tmp_path / "module", "package main\n\nfunc main() { undefinedWord() }\n")
-    with pytest.raises(BuildError, match="ended with status 1"):
-        await build_program(program)
-    assert "undefined: undefinedWord" in capfd.readouterr().err
-    assert kept(cache) == set()
 
 
 def test_an_incomplete_folder_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
