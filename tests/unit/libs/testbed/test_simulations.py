@@ -1,6 +1,11 @@
 """Simulated machines: resources, watch events; what both simulations lack or forget is reported."""
 
+from contextlib import suppress
+from typing import cast
+
+import msgspec
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +15,12 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.talos.cosi_messages import decode_response
 from libs.talos.proto.generated import EventType
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.sim_apiserver.api import SimApi
+from libs.testbed.sim_apiserver.api_request import parse_request
 from libs.testbed.sim_apiserver.object_store import HISTORY_LIMIT
+from libs.testbed.sim_apiserver.resource_kind import Identity
 from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_apiserver.watch_stream import WatchStream
 from libs.testbed.sim_machines.protobuf_wire import encode
 from libs.testbed.sim_machines.requests import (
     CallRejected,
@@ -29,6 +38,7 @@ from libs.testbed.sim_machines.resource_state import (
 from libs.testbed.sim_machines.resources import SimResource
 
 NODENAMES = ("k8s", "Nodenames.kubernetes.talos.dev")
+ADMIN = Identity("admin", ("system:masters",))
 ALL = WatchRequest(ResourceSelection("ns", "kind"), bootstrap_contents=True)
 
 ids = st.sampled_from(["a", "b", "c", "d"])
@@ -89,6 +99,36 @@ async def test_a_long_history_of_the_api_server_loses_its_beginning(simulated: S
             table.append_change(change)
         watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
     assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
+
+
+class WritingResponse:
+    """A response whose client creates a Node as it receives the first event, and leaves after the second."""
+
+    def __init__(self, api: SimApi) -> None:
+        self.lines: list[bytes] = []
+        self._api = api
+
+    async def write(self, data: bytes) -> None:
+        self.lines.append(data)
+        if len(self.lines) > 1:
+            raise ConnectionResetError
+        create_node(self._api, "second")
+
+
+def create_node(api: SimApi, name: str) -> None:
+    body = msgspec.json.encode({"metadata": {"name": name}})
+    api.handle(ADMIN, parse_request("POST", "/api/v1/nodes", {}), body, "application/json")
+
+
+async def test_a_watch_sends_what_changes_while_it_sends(simulated: SimApiServer):
+    response = WritingResponse(simulated.api)
+    asked = parse_request("GET", "/api/v1/nodes", {"watch": "1", "timeoutSeconds": "1"})
+    watch = WatchStream(simulated.api, ADMIN, asked)
+    create_node(simulated.api, "first")
+    with suppress(ConnectionResetError):
+        await watch.stream_events(cast("web.StreamResponse", response))
+    names = [msgspec.json.decode(line)["object"]["metadata"]["name"] for line in response.lines]
+    assert names == ["first", "second"]
 
 
 async def test_what_the_api_server_does_not_simulate_is_rejected_and_is_no_fence(simulated: SimApiServer):
