@@ -9,9 +9,16 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.kube_events import KubeEvent
-from cli.cluster.kube_objects import COMPONENT, INSTANCE, Container, PodSpec
+from cli.cluster.kube_objects import (
+    COMPONENT,
+    INSTANCE,
+    CertificateSigningRequest,
+    Container,
+    CsrCondition,
+    CsrStatus,
+    PodSpec,
+)
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.machine_events import make_enriched
 from cli.cluster.pods import Pod

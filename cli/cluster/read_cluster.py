@@ -7,11 +7,10 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.installation import get_lease_name, list_containers
 from cli.cluster.kept_keys import ManagedNode
 from cli.cluster.kube_events import KubeEvent, select_events
-from cli.cluster.kube_objects import COLLECTIONS, Workload
+from cli.cluster.kube_objects import COLLECTIONS, CertificateSigningRequest, Workload
 from cli.cluster.kube_reader import get_or_unavailable, list_all, read_last_date
 from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.pod_commands import build_label_selector

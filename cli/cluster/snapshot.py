@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.kube_events import KubeEvent
+from cli.cluster.kube_objects import CertificateSigningRequest
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, get_filing_order
+from cli.cluster.kube_objects import CertificateSigningRequest, get_filing_order
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.installation import find_container
+from cli.cluster.kube_objects import CertificateSigningRequest, find_newest
 from cli.cluster.kube_reader import get_object, list_all, suggest_name
 from cli.cluster.machine_events import make_unreachable
 from cli.cluster.machine_query import fetch_node_name_at, query_machine

@@ -5,8 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.cluster.kube_objects import Container
+from cli.cluster.kube_objects import CertificateSigningRequest, Container
 from cli.cluster.machine_events import MachineReport
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CsrCondition, RequestPhase
+from cli.cluster.kube_objects import CsrCondition, RequestPhase
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants
 from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.kube_events import KubeEvent
+from cli.cluster.kube_objects import CertificateSigningRequest, find_newest
 from cli.cluster.machine_events import MachineReport, make_unreachable
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known

@@ -16,11 +16,10 @@ from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
 from libs.common.contract.services import WATCHER
 from libs.common.observability import telemetry
-from libs.common.service.event_journal import EventJournal
 from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
 from libs.common.service.health import Readiness, ReadinessCheck, make_health_application
 from libs.common.service.open_bus import is_standby, observe_kubernetes, open_bus
-from libs.common.service.pulse_publisher import publish_pulses
+from libs.common.service.pulse_publisher import EventJournal, publish_pulses
 from libs.common.service.service import Dependencies, Service, ServiceDefinition
 from libs.common.service.service_supervisor import (
     CLOSE_TIMEOUT_SECONDS,

@@ -25,7 +25,7 @@ from tests.bench.figures import (
 )
 from tests.bench.joins import compute_carried_figures, find_first_join_problem
 from tests.bench.options import Mode
-from tests.bench.soak_figures import (
+from tests.bench.soak import (
     WARM_UP_HOURS,
     HourSample,
     compute_soak_figures,

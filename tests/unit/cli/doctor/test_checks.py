@@ -8,12 +8,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.cluster.installation import Installation
 from cli.cluster.kube_events import InvolvedObject, KubeEvent
 from cli.cluster.kube_objects import (
+    CertificateSigningRequest,
     Condition,
     Container,
+    CsrCondition,
     EnvironmentVariable,
     Meta,
     PodSpec,

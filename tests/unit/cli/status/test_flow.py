@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
+from cli.cluster.kube_objects import CertificateSigningRequest, CsrCondition
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.machine_events import make_unreachable
 from cli.cluster.pods import Pod

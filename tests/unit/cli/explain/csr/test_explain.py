@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import (
+from cli.cluster.kube_objects import (
     CertificateSigningRequest,
     CsrCondition,
     find_newest,

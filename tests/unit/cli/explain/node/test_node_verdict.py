@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.cluster.kube_events import KubeEvent
+from cli.cluster.kube_objects import CertificateSigningRequest, CsrCondition
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.explain.node.node_evidence import choose_report

@@ -22,9 +22,8 @@ from libs.common.contract.services import CONSOLE, IPAM, LABELER, METADATA, Serv
 from libs.common.contract.subjects import DEAD_LETTERS, DECIDED, PULSES
 from libs.common.kube.events import ObjectEvent, ObjectReference, node_reference
 from libs.common.observability import metrics, telemetry
-from libs.common.service.event_journal import EventJournal
 from libs.common.service.open_bus import bus_hooks, observe_kubernetes
-from libs.common.service.pulse_publisher import build_pulse, count_errors, publish_pulses
+from libs.common.service.pulse_publisher import EventJournal, build_pulse, count_errors, publish_pulses
 from tests.builders import NOW
 from tests.bus_actors import NODES, run_during, wait_for_value, wait_until
 
