@@ -11,10 +11,9 @@ from cli.cluster.kube_objects import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
+from cli.explain.node.cloud_state import explains_fault, find_instance_fault, find_missing_route
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
-from cli.explain.node.instance_fault import explains_fault, find_instance_fault
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
-from cli.explain.node.route_state import find_missing_route
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from cli.lines import format_age
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON

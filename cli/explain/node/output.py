@@ -7,11 +7,11 @@ from rich.text import Text
 
 from cli.cluster.kept_keys import count_kept_keys, format_kept_key
 from cli.explain.layout import format_check, format_findings, format_time, format_title, quote
+from cli.explain.node.cloud_state import describe_route
 from cli.explain.node.deletion_forecast import DeletionForecast, DeletionOutcome, EvidenceState
 from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
-from cli.explain.node.route_state import describe_route
 from cli.lines import Line, blank_line, format_field, pluralize
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import (

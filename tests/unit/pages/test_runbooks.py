@@ -10,7 +10,7 @@ import pytest
 
 from cli.__main__ import main
 from cli.doctor.command import CHECK_NAMES as CHECKS
-from cli.explain.node.instance_fault import RELEASES
+from cli.explain.node.cloud_state import RELEASES
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_TEXTS
 from libs.common.contract.machine import FAULT_KINDS
 from libs.common.contract.services import SERVICES
@@ -197,7 +197,7 @@ def test_the_page_has_no_other_fault():
 
 
 def test_each_fault_is_told_by_somebody():
-    code = constants("cli.explain.node.node_verdict") | constants("cli.explain.node.instance_fault")
+    code = constants("cli.explain.node.node_verdict") | constants("cli.explain.node.cloud_state")
     told = code | set(BY_MACHINE_REASON.values()) | set(FAULT_BY_BLOCK_REASON.values())
     assert set(FAULT_TEXTS) <= told
 

@@ -15,11 +15,11 @@ from rich.cells import cell_len
 from cli.cluster.installation import find_container, read_service_settings
 from cli.cluster.pods import Pod
 from cli.explain.command import node as explain_node_command
+from cli.explain.node.cloud_state import describe_route
 from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import explanation_to_json, format_explanation
-from cli.explain.node.route_state import describe_route
 from cli.inside import flow_snapshot
 from cli.lines import format_json
 from libs.common.cloud_config.ownership import why_not_owned

@@ -1,21 +1,26 @@
-"""What the accounts of its cloud say of the server of a Node that is not Ready. Pure."""
+"""What the accounts of its cloud say of a Node: of its server, and of the routes to its pods. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
 
+from cli.cluster.cloud_accounts import AccountProcess, list_container_accounts
+from cli.cluster.unavailable import list_known
 from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.finding import NodeCase, NodeFinding, make_finding
 from cli.explain.node.node_evidence import NodeEvidence
+from cli.lines import format_names
 from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.events import (
     InstanceExists,
     InstanceGone,
+    InstanceReport,
     InstanceShutDown,
     InstanceUnknown,
     NodeEnriched,
 )
-from libs.common.contract.instances import InstanceRecord
+from libs.common.contract.instances import InstanceRecord, get_provider, read_instance_record
 from libs.common.contract.machine_loss import find_machine_loss, select_own_reports
+from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, NodeCondition
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.timestamp import parse_time
 from services.cloud.core.judge_round import NEVER_SEEN
@@ -139,4 +144,52 @@ def _make_finding(
     since = parse_time(ready.last_transition_time) if ready is not None else None
     return make_finding(
         case, fault, detail, since, account=account, server=node.spec.provider_id, release=release
+    )
+
+
+# ---- routes
+
+
+def find_missing_route(evidence: NodeEvidence) -> NodeCondition | None:
+    """Return the condition by which a route controller reports that routes are missing."""
+    condition = evidence.node.find_condition(NETWORK_UNAVAILABLE)
+    is_missing = condition is not None and (condition.status, condition.reason) == ("True", NO_ROUTE_CREATED)
+    return condition if is_missing else None
+
+
+def describe_route(evidence: NodeEvidence) -> str:
+    """Return the route, or why there is none; "" where no controller makes routes, as far as known."""
+    condition = evidence.node.find_condition(NETWORK_UNAVAILABLE)
+    if condition is not None:
+        missing = "none: " if condition.status == "True" else ""
+        return f"{missing}{condition.message or condition.reason}{_describe_server(evidence)}"
+    pods = list_known(evidence.snapshot.pods)
+    running = (
+        each for pod in pods for c in pod.spec.containers for each in list_container_accounts(pod.name, c)
+    )
+    accounts = tuple(each for each in running if each.network)
+    return f"none: {_explain_absence(evidence, accounts)}" if accounts else ""
+
+
+def _describe_server(evidence: NodeEvidence) -> str:
+    """Return why the route reaches no server. The account writes the condition when its route changes."""
+    node, reports = evidence.node, evidence.messages.list_events(InstanceReport)
+    loss = find_machine_loss(
+        select_own_reports(reports, node.uid, node.spec.provider_id), read_instance_record(node), answers=None
+    )
+    return f", but its server is {loss.kind}" if loss is not None else ""
+
+
+def _explain_absence(evidence: NodeEvidence, accounts: tuple[AccountProcess, ...]) -> str:
+    spec = evidence.node.spec
+    if not spec.pod_cidrs:
+        return "the Node has no pod CIDR"
+    if not spec.provider_id:
+        return "the Node has no providerID, so its cloud is unknown"
+    names = {each.account.name for each in accounts if each.provider == get_provider(spec.provider_id)}
+    if not names:
+        return "no account with routes is at its cloud"
+    return (
+        f"account {format_names(names)} has not reported on it: it does not list the instance, or the pod "
+        "CIDRs are of a family that its network cannot route, or it does not run"
     )
