@@ -1,17 +1,26 @@
-"""One connection to a real nats-server: what comes late, or from a hostile publisher, ends nothing."""
+"""Connections to a real nats-server: what comes late, or from a hostile publisher, ends nothing.
+
+Keys, allow-lists and TLS: a rejection is reported at once, and counted.
+"""
 
 import asyncio
+import time
+from pathlib import Path
 
 import nats
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import BusError, UnreadablePayload
+from libs.common.bus.nats.nats_access import generate_seed
+from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, subject_of
 from libs.testbed.child_process import HANG_SECONDS
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import Recorder, Worker, make_event, run_during, wait_until
+from libs.testbed.pki import CertificateAuthority
+from tests.bootstrap_actors import BootstrapInstallation
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.bus_server import connected
+from tests.integration.conftest import IMPATIENT, QUICK, ConnectBus
 
 
 async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_the_connection(
@@ -97,3 +106,104 @@ async def test_what_the_server_would_end_the_connection_for_is_not_sent(nats_ser
             await connection.send("any", bytes(limit - block + 1), headers=headers)
         await connection.round_trip(HANG_SECONDS)
         assert not connection.closed.done()
+
+
+async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
+):
+    violations: list[str] = []
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
+    await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+    csr = await connect_bus(
+        "csr", **nats_as_installed.bus_options("csr"), hooks=BusHooks(permission_violation=violations.append)
+    )
+    await wait_until(lambda: csr.stream_id != "")
+    started = time.monotonic()
+    with pytest.raises(BusError, match="permissions violation"):
+        await csr.publish(make_event())
+    assert time.monotonic() - started < QUICK.publish_deadline / 2
+    assert len(violations) == 1
+    assert ENRICHED_NODE in violations[0]
+    assert any("denied permission" in problem for problem in csr.problems())
+
+
+async def test_a_key_file_that_is_missing_broken_or_unknown_is_named_and_read_again(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, tmp_path: Path
+):
+    path = tmp_path / "late.nk"
+    options = nats_as_installed.bus_options("watcher") | {"nkey_seed_file": path}
+    bus = await connect_bus(**options)
+    assert any(f"{path}: no such file" in problem for problem in bus.problems())
+    path.write_bytes(b"not a seed")
+    await wait_until(lambda: any(str(path) in p and "no such file" not in p for p in bus.problems()))
+    path.write_bytes(generate_seed())
+    await wait_until(lambda: any("authorization violation" in p.lower() for p in bus.problems()))
+    assert nats_as_installed.url in bus.problems()[0]
+    path.write_bytes(nats_as_installed.seed_file("watcher").read_bytes())
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    assert bus.problems() == ()
+
+
+async def encrypted(server: NatsServer, directory: Path, *, more: str = "") -> Path:
+    """Restart the server with TLS; the CA file."""
+    authority = CertificateAuthority.make(common_name="nats")
+    pair = authority.issue_server(["127.0.0.1"])
+    for name, content in (("ca", authority.pem), ("cert", pair.certificate), ("key", pair.key)):
+        (directory / f"{name}.pem").write_bytes(content)
+    server.configure(
+        f'tls {{ cert_file: "{directory}/cert.pem", key_file: "{directory}/key.pem", timeout: 5 }}\n{more}\n'
+    )
+    await server.restart()
+    return directory / "ca.pem"
+
+
+async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    ca = await encrypted(nats_server, tmp_path)
+    bus = await connect_bus(tls_ca_file=ca, timing=IMPATIENT)
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    await bus.publish(make_event())
+    nats_server.child.pause()
+    started = time.monotonic()
+    await bus.close()
+    assert time.monotonic() - started < 20, "close waits for no close_notify: asyncio grants one 30 s"
+    nats_server.child.resume()
+
+
+async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_bytes(CertificateAuthority.make(common_name="another").pem)
+    plain: NatsBus = await connect_bus(tls_ca_file=foreign)
+    assert any("does not offer TLS" in problem for problem in plain.problems())
+    await encrypted(nats_server, tmp_path)
+    bus = await connect_bus(tls_ca_file=foreign)
+    assert any("certificate verify failed" in problem for problem in bus.problems())
+
+
+async def test_a_server_that_leaves_tls_to_its_clients_is_spoken_to_in_tls(
+    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
+):
+    ca = await encrypted(nats_server, tmp_path, more="allow_non_tls: true")
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_bytes(CertificateAuthority.make(common_name="another").pem)
+    bus = await connect_bus(tls_ca_file=foreign)
+    assert any("certificate verify failed" in problem for problem in bus.problems())
+    trusted = await connect_bus(tls_ca_file=ca)
+    await trusted.provision((NODES,), max_bytes=MAX_BYTES)
+
+
+async def test_a_password_in_the_address_is_shown_to_nobody(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("DEBUG")
+    host = nats_server.url.partition("://")[2]
+    refused = f"nats://watcher:hunter2@{host.partition(':')[0]}:1"
+    for url in (f"nats://watcher:hunter2@{host}", refused, f"hunter2@{host}"):
+        bus = await NatsBus.connect((url,), service="watcher")
+        told = "\n".join((*bus.problems(), *(str(vars(record)) for record in caplog.records)))
+        await bus.close()
+        assert "hunter2" not in told
+        assert host.partition(":")[0] in told

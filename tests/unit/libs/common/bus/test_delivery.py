@@ -1,4 +1,4 @@
-"""The disposition for each result of a handler, and the dead letter of a rejected message."""
+"""The disposition for each result of a handler, its decision, and the dead letter of a rejected message."""
 
 from datetime import UTC, datetime
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.bus.dead_letters import make_dead_letter
+from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import (
     RETRY_CAP_SECONDS,
     Ack,
@@ -19,9 +20,12 @@ from libs.common.bus.delivery import (
     classify_error,
     exponential_step,
 )
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import UnreadablePayload
 from libs.common.contract.events import MAX_EVENT_BYTES, DeadLetter, encode
-from tests.builders import make_message, make_node, make_node_observed
+from libs.common.contract.services import DURABLES
+from tests.builders import NOW, make_message, make_node, make_node_observed
+from tests.bus_actors import MAX_BYTES
 
 
 @pytest.mark.parametrize(
@@ -79,3 +83,11 @@ def test_a_letter_can_be_published_however_large_what_it_is_about():
             at=AT,
         )
         assert msgspec.json.decode(encode(letter), type=DeadLetter).name == "web-1"
+
+
+async def test_a_decision_that_is_too_large_for_a_message_is_logged_only(caplog: pytest.LogCaptureFixture):
+    bus = MemoryBus(MemoryServer())
+    await bus.provision(DURABLES, max_bytes=MAX_BYTES)
+    publisher = DecisionPublisher(bus, service="labeler", kind="node", now=lambda: NOW)
+    await publisher.publish(make_node(), "updated", "by rules", changes=("x" * MAX_EVENT_BYTES,))
+    assert "publish of decision failed" in caplog.text
