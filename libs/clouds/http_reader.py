@@ -19,9 +19,9 @@ DEADLINE_SECONDS: Final = 15.0
 MAX_BODY_BYTES: Final = 4 << 20  # a page of 50 servers has 0.3 MB
 _BAD_CREDENTIAL: Final = "the credential has characters that no header may have"
 # Of the requests of a minute. Writes leave half of them to reads, which must still notice the end of each
-# write by its deadline. Deletions may end what costs money, and do not wait behind other writes.
+# write by its deadline. Deletions wait behind neither: reads leave some requests, too.
 _WRITE_SHARE: Final = 0.5
-_DELETION_SHARE: Final = 0.75
+_DELETION_SHARE: Final = 1.0
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 AnswerT = TypeVar("AnswerT")
@@ -92,7 +92,8 @@ class HttpReader:
 
         `deadline` is a monotonic time at which all of it has ended.
         """
-        answer = await self._send_in_turn("GET", path, read, deadline, {}, params=query)
+        share = self._budget.read_share
+        answer = await self._send_in_turn("GET", path, read, deadline, {}, share=share, params=query)
         return answer.reason if isinstance(answer, _NotSent) else answer
 
     async def write(

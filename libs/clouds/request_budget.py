@@ -8,6 +8,9 @@ from libs.clouds.instances import RateLimit, Unanswered
 REQUESTS_PER_MINUTE: Final = 20
 # The rate limit belongs to the project. The rest is for its other clients: CSI driver, autoscaler, operators.
 SHARE_OF_OTHERS: Final = 0.25
+# Of the requests of a minute that tasks with writes send. The rest is for deletions, which may end what costs
+# money. The budget of instances has reads only.
+_READ_SHARE: Final = 0.9
 _MIN_PAUSE_SECONDS: Final = 60.0
 _MAX_PAUSE_SECONDS: Final = 3600.0
 _MINUTE: Final = 60.0
@@ -26,12 +29,14 @@ class RequestBudget:
     """Counts the requests of one credential. All times are monotonic, in seconds."""
 
     def __init__(self, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:
+        self.read_share = 1.0
         self._project = _ProjectLimit()
         self._sent_at: deque[float] = deque(maxlen=requests_per_minute)
 
     def share(self, *, requests_per_minute: int) -> "RequestBudget":
-        """Return a budget with a number of its own per minute, and with this rate limit and its pauses."""
+        """Return the budget of a task with writes: its own number per minute, and the same pauses."""
         other = RequestBudget(requests_per_minute=requests_per_minute)
+        other.read_share = _READ_SHARE
         other._project = self._project
         return other
 

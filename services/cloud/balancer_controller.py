@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from libs.clouds.balancers import Balancers
@@ -124,8 +125,9 @@ class BalancerController:
         self._sharing.clear()
         self._failures.clear()
         self._enqueue_all()
-        queues = (self._queue, self._urgent) * CONCURRENT_SERVICES
-        workers = (queue.work(self._work) for queue in queues)
+        urgent_work = partial(self._work, is_urgent=True)
+        kinds = ((self._queue, self._work), (self._urgent, urgent_work)) * CONCURRENT_SERVICES
+        workers = (queue.work(work) for queue, work in kinds)
         try:
             await run_together(*workers, run_every(_TICK_SECONDS, self._tick), self._list_periodically())
         finally:
@@ -172,25 +174,27 @@ class BalancerController:
             self._failure = ""
             return uid
 
-    async def _work(self, key: str) -> None:
+    async def _work(self, key: str, *, is_urgent: bool = False) -> None:
         if key in self._busy:
             self._again.add(key)
             return
         self._busy[key] = self.monotonic()
         try:
-            await self._reconcile(key)
+            await self._reconcile(key, is_urgent=is_urgent)
         finally:
             self._busy.pop(key, None)
         if key in self._again:
             self._again.discard(key)
             self._add([key])
 
-    async def _reconcile(self, key: str) -> None:
+    async def _reconcile(self, key: str, *, is_urgent: bool) -> None:
         self._waiting.remove(key)
         metrics.LOAD_BALANCER_SYNCS.inc()
         shares_listing = key in self._sharing and not self._is_urgent(key)
         try:
-            outcome = await self.reconciler.reconcile(key, shares_listing=shares_listing)
+            outcome = await self.reconciler.reconcile(
+                key, shares_listing=shares_listing, may_change=not is_urgent
+            )
         except (TemporaryError, PermanentError) as error:
             log.warning("reconcile failed, will retry", extra=self._log_fields(key) | {"error": str(error)})
             if isinstance(error, PermanentError):
@@ -202,7 +206,11 @@ class BalancerController:
             self._retry(key, f"defect: {type(error).__name__}")
         else:
             self._failures.pop(key, None)
-            self._finish(key, outcome)
+            if outcome is None or not outcome.has_changes:
+                self._finish(key, outcome)
+            else:
+                self._again.discard(key)  # or an urgent worker would get it first, again and again
+                self._queue.add([key])
 
     def _finish(self, key: str, outcome: ServiceOutcome | None) -> None:
         before = self.outcomes.pop(key, None)

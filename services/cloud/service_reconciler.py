@@ -90,6 +90,7 @@ class ServiceOutcome(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["settled", "waiting", "blocked", "other", "dry-run"]
     reason: str
     until: datetime | None  # None: until a change of the Service, of Nodes or of the credential
+    has_changes: bool = False  # that are left to another worker
 
 
 @dataclass(eq=False)
@@ -146,10 +147,13 @@ class ServiceReconciler:
             about = ObjectReference(kind="Service", name=name, namespace=namespace, uid=state.uid)
             self.event_recorder.record_once(about, "SyncLoadBalancerFailed", message)
 
-    async def reconcile(self, key: str, *, shares_listing: bool = False) -> ServiceOutcome | None:
+    async def reconcile(
+        self, key: str, *, shares_listing: bool = False, may_change: bool = True
+    ) -> ServiceOutcome | None:
         """Make steps until there is nothing to do now; return why, None if there is no such Service.
 
         With `shares_listing`, many Services wait, and a balancer that was as desired is not read by its id.
+        Without `may_change`, it stops before a change that no deletion needs.
         Raises KubeError, and PermanentError if a record is lost: the next attempt reads everything again.
         """
         namespace, _, name = key.partition(".")
@@ -173,6 +177,8 @@ class ServiceReconciler:
                 )
                 reason = f"dry run: {type(step).__name__}"
                 return ServiceOutcome(uid=service.uid, state="dry-run", reason=reason, until=None)
+            if not may_change and isinstance(step, ChangeBalancer) and not step.is_release:
+                return _leave_changes(service)
             await self._make(service, state, step)
         return ServiceOutcome(uid=state.uid, state="waiting", reason="other Services first", until=self.now())
 
@@ -357,6 +363,11 @@ def _build_outcome(service: KubeService, wait: Wait) -> ServiceOutcome:
         state = "settled"
     text = reason.explain() or type(reason).__name__
     return ServiceOutcome(uid=service.uid, state=state, reason=text, until=wait.until)
+
+
+def _leave_changes(service: KubeService) -> ServiceOutcome:
+    """Return the outcome for a worker that only deletes: changes wait for the requests of the minute."""
+    return ServiceOutcome(uid=service.uid, state="waiting", reason="changes", until=None, has_changes=True)
 
 
 def _name_outcome(result: WriteResult | NotInCloud | None) -> str:

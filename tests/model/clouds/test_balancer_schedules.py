@@ -77,13 +77,11 @@ def test_a_double_goes_within_a_minute_while_changes_of_targets_use_up_the_reque
     assert run_virtually(find_age_of_double(), has_servers=True) <= 65
 
 
-def test_doubles_at_thalassa_go_within_a_minute_while_nodes_that_leave_use_up_the_requests(
-    tmp_path_factory: pytest.TempPathFactory,
-):
+def test_doubles_at_thalassa_go_within_a_minute_while_nodes_that_leave_use_up_the_requests(tmp_path: Path):
     scale = Scale(services=60, nodes=40, groups=1)
 
-    async def find_age_of_doubles(folder: Path) -> float:
-        async with open_settled(ThalassaCluster, scale, folder) as world:
+    async def find_age_of_doubles() -> float:
+        async with open_settled(ThalassaCluster, scale, tmp_path) as world:
             for number in range(20):
                 world.leave(f"node-{number}")
                 await asyncio.sleep(6)
@@ -97,10 +95,8 @@ def test_doubles_at_thalassa_go_within_a_minute_while_nodes_that_leave_use_up_th
                 await asyncio.sleep(6)
             return world.clock() - began
 
-    # Answers that arrive late on a busy machine make the cloud slower, so the best of three counts.
-    folders = (tmp_path_factory.mktemp("doubles") for _ in range(3))
-    ages = (run_virtually(find_age_of_doubles(folder), has_servers=True) for folder in folders)
-    assert any(age < 67 for age in ages)
+    # A minute, and the steps of six seconds in which this test looks.
+    assert run_virtually(find_age_of_doubles(), has_servers=True) < 67
 
 
 @pytest.mark.parametrize("cluster", [RandomCluster, ThalassaCluster])

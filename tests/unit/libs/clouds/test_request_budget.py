@@ -86,6 +86,16 @@ def test_budgets_of_one_credential_share_its_rate_limit_and_pauses_but_not_their
     assert instances.why_paused(NOW) is None
 
 
+def test_only_the_reads_of_a_task_with_writes_leave_requests_to_deletions():
+    instances = RequestBudget(requests_per_minute=10)
+    balancers = instances.share(requests_per_minute=10)
+    for budget, wait in ((instances, 0.0), (balancers, 60.0)):
+        for _ in range(9):
+            budget.count_request(NOW)
+        assert budget.seconds_until_allowed(NOW, share=budget.read_share) == wait
+        assert budget.seconds_until_allowed(NOW) == 0
+
+
 def test_a_share_leaves_the_other_requests_of_a_minute_to_requests_with_a_larger_one():
     budget = RequestBudget(requests_per_minute=4)
     budget.count_request(NOW)
