@@ -51,6 +51,7 @@ export interface StreamStats {
   bytes: number;
   max_bytes: number;
   dead_letters: number;
+  first_sequence: number;
   consumers: ConsumerStats[];
 }
 
