@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import EnrichedNode, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault, why_metadata_incomplete
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, share_equal_parts
 from libs.talos.machine_events import WatchSnapshot
 from libs.talos.resources import Part
 from services.metadata.core.dial_targets import must_keep_waiting, order_dial_targets
@@ -85,7 +85,11 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         timing: Timing,
     ) -> "NodeState":
         """Return the state after a newer observation. Another uid is another Node and starts a new state."""
-        observation, before = make_observation(message, event, self.observation), self.node
+        before = self.node
+        if isinstance(event, NodeObserved) and before is not None:
+            # The published message keeps an older Node: memory contains their equal parts once.
+            event = replace(event, node=share_equal_parts(event.node, before))
+        observation = make_observation(message, event, self.observation)
         if before is None or observation.uid != self.uid:
             stored = self.publication.restarted(timing)
             return create_state(observation, stored, now=timing.now, prefer_ipv6=prefer_ipv6)

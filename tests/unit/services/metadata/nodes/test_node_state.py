@@ -122,6 +122,19 @@ def test_a_new_node_is_polled_then_published_then_left_alone():
     assert T + 200 < rest.until <= T + 300
 
 
+def test_the_observed_and_the_published_node_share_what_is_equal():
+    """There are thousands: the published message keeps the Node that it reports."""
+    known = enriched_node()
+    node = make_node(taints=(), resource_version="101")
+    later = then_observed(known, node)
+    published = later.publication.event
+    assert isinstance(published, events.NodeEnriched)
+    assert later.node == node != published.node
+    assert later.node is not None
+    assert later.node.annotations is published.node.annotations
+    assert later.node.status.addresses is published.node.status.addresses
+
+
 def test_a_node_that_is_not_ours_is_never_polled_or_published():
     assert step(joined(make_node(ip=""))) == Wait(NEVER)
 
