@@ -110,6 +110,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.seconds
 
+    def pass_time(self, seconds: float) -> None:
+        self._clock.seconds += seconds
+
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*_ArgumentTs], ResultT], *args: *_ArgumentTs
     ) -> asyncio.Future[ResultT]:
@@ -138,6 +141,11 @@ class VirtualClock:
     def now(self) -> datetime:
         """Return the time of day."""
         return NOW + timedelta(seconds=self() - 1000.0)
+
+    def freeze(self, seconds: float) -> None:
+        """Let time pass while no task runs."""
+        assert isinstance(self._loop, VirtualLoop)
+        self._loop.pass_time(seconds)
 
 
 def run_virtually(work: Coroutine[Any, Any, ResultT], *, has_servers: bool = False) -> ResultT:

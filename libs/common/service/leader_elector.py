@@ -21,7 +21,7 @@ from libs.common.kube.lease import (
 )
 from libs.common.service.bus_reachability import HOLDER_READS_REPORTS_ANNOTATION, BusReachability
 from libs.common.service.service import Dependencies, ServiceEnded
-from libs.common.settings.lease_times import RETRY_JITTER, LeaseSettings
+from libs.common.settings.lease_times import RETRY_JITTER, LeaseSettings, validate_lease_times
 
 log = logging.getLogger(__name__)
 _BUS_POLL_SECONDS: Final = 0.02
@@ -56,6 +56,8 @@ class LeaderElector:
     leader_silence: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
+        if problems := validate_lease_times(self.settings):
+            raise ValueError("; ".join(problems))
         self.clock = self.dependencies.monotonic
         self.identity = self.dependencies.identity
         self.renewed = asyncio.Event()  # set at each renewal; the waiting task clears it
@@ -153,9 +155,8 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Release the leadership, so that another replica can acquire it."""
-        is_leading, self._leading_since = self._leading_since is not None, None
-        self.leading_until = _LONG_AGO
-        self.set_gauge(0)
+        is_leading = self._leading_since is not None
+        self._stop_leading()
         # A lost Lease is not released: shutdown must not wait for an unresponsive server.
         if is_leading and self.kube is not None:
             with suppress(KubeError, TimeoutError):  # the Lease expires by itself
@@ -163,9 +164,12 @@ class LeaderElector:
                     await self._write_release(self.kube)
 
     def _lose(self, why: str) -> LeadershipLost:
-        self._leading_since = None
-        self.set_gauge(0)
+        self._stop_leading()
         return LeadershipLost(f"the Lease is lost: {why}")
+
+    def _stop_leading(self) -> None:
+        self._leading_since, self.leading_until = None, _LONG_AGO
+        self.set_gauge(0)
 
     def _step_down_if_cut_off(self) -> None:
         """Step down if a standby reaches the bus. Without reports the bus is down for every replica."""
@@ -240,7 +244,6 @@ class LeaderElector:
         await self._read(self.kube)
         was_holder = self._is_holder
         if not was_holder and (not may_acquire or self._seconds_left() > 0):
-            self.leading_until = _LONG_AGO
             return False
         try:
             return await self._write(self.kube)

@@ -174,6 +174,14 @@ class Election:
             assert sum(each.is_leading for each in self._replicas) <= 1
 
 
+def test_times_with_which_two_could_lead_are_refused():
+    async def elect() -> None:
+        Replica(InMemoryLeases(), times=Times(renew_deadline_seconds=15.0))
+
+    with pytest.raises(ValueError, match="two could lead at once"):
+        run_virtually(elect())
+
+
 @given(st.lists(STEPS, max_size=12))
 @example([("answer_slowly", 0, 20.0), ("hang", 0, 20.0)])
 @example([("hang", 0, 20.0), ("recover", 0, 7.0), ("end", 1, 7.0)])
@@ -216,7 +224,7 @@ async def test_a_lease_that_is_not_renewed_is_acquired_as_soon_as_the_duration_o
 ):
     leases = InMemoryLeases()
     leases.leases["lease"] = lease
-    candidate = Replica(leases, times=Times(retry_period_seconds=1000.0))
+    candidate = Replica(leases, times=Times(retry_period_seconds=8.0))
     began = candidate.clock()
     async with candidate.run_leading():
         assert candidate.clock() - began == pytest.approx(seconds, abs=0.1)
@@ -308,15 +316,26 @@ async def test_a_term_ends_at_the_renew_deadline_if_the_server_does_not_answer(e
     term, until = await leader.begin_term(), leader.elector.leading_until
     leader.kube.error = error
     leader.kube.reach = leader.kube.reach if error else asyncio.Event().wait
+    leader.elector.renewed.clear()
     await asyncio.sleep(until - leader.clock() - 0.1)
     assert leader.is_leading
     reason = await leader.wait_for_loss(term)
     assert reason.startswith("the Lease is lost: not renewed in time (")
     assert leader.clock() == pytest.approx(until, abs=0.01)
     assert leader.gauge == [1, 0, 0]
+    assert not leader.elector.renewed.is_set()
     leader.kube.recover()
     await asyncio.sleep(10.0)
     assert leases.get("lease").holder == "a", "a lost Lease is not released: the server may not answer"
+
+
+@virtually
+async def test_a_leader_that_was_frozen_beyond_the_renew_deadline_leads_no_more():
+    leader = Replica(InMemoryLeases())
+    term = await leader.begin_term()
+    leader.clock.freeze(11.0)
+    assert not leader.is_leading
+    assert await leader.wait_for_loss(term) == "the Lease is lost: not renewed in time"
 
 
 @virtually
@@ -384,6 +403,7 @@ async def test_a_leader_that_is_doubted_asks():
         change_lease(leases, holderIdentity="b")
         with pytest.raises(LeadershipLost, match="b holds it"):
             await leader.elector.confirm_leadership()
+        assert leader.elector.leading_until < leader.clock()
 
 
 # ---- terms
