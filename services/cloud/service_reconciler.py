@@ -205,7 +205,7 @@ class ServiceReconciler:
             log.exception("Service not read", extra=self._log_fields(service))
             parsed = Unanswered("malformed", f"a defect ({type(error).__name__}) in reading the Service")
         now = self.now()
-        lease_seconds = min(self.leading_until() - self.monotonic(), 3600.0)
+        lease_seconds = min(max(0.0, self.leading_until() - self.monotonic()), 3600.0)
         return BalancerView(
             service=service,
             account=self.account,

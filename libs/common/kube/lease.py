@@ -61,8 +61,7 @@ def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: d
     if lease.holder == identity:
         acquired, transitions = lease.spec.acquire_time or stamp, lease.transitions
     else:
-        is_first = not lease.holder and lease.spec.acquire_time is None
-        acquired, transitions = stamp, 0 if is_first else lease.transitions + 1
+        acquired, transitions = stamp, 0 if lease.spec == LeaseSpec() else lease.transitions + 1
     return _with_spec(lease, _held(identity, duration_seconds, acquired, stamp, transitions))
 
 

@@ -388,6 +388,18 @@ async def test_a_process_without_its_lease_writes_nothing(cluster: BalancerClust
     assert cluster.list_requests().count(("POST", "/load_balancers")) == 1
 
 
+async def test_a_process_that_just_lost_its_lease_waits_without_a_failure(cluster: BalancerCluster):
+    """The other tasks of a term make a step or two before they are cancelled."""
+    await cluster.join("web-1")
+    async with cluster.run_account() as service:
+        controller = get_controller(service)
+        controller.elector.leading_until = float("-inf")
+        await cluster.create_service("web")
+        outcome = await controller.reconciler.reconcile("default.web")
+        assert outcome is not None
+        assert (outcome.state, cluster.balancers) == ("waiting", [])
+
+
 async def test_a_process_that_receives_no_snapshot_does_not_take_the_lease(cluster: BalancerCluster):
     """Such as one that runs all services on a bus in memory, and whose watcher stands by."""
     standby = cluster.run_account(bus_server=MemoryServer(), identity="host_standby")

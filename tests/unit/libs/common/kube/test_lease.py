@@ -38,6 +38,13 @@ def test_the_count_of_transitions_begins_at_0_and_grows_with_each_new_holder(hol
         lease, last = after, after.transitions
 
 
+def test_a_lease_that_was_emptied_by_hand_keeps_its_count_of_transitions():
+    lease = make_lease("pod-b_2", transitions=7)
+    emptied = msgspec.structs.replace(lease.spec, holder_identity=None, acquire_time=None, renew_time=None)
+    after = acquired_document(msgspec.structs.replace(lease, spec=emptied), ME, 15, NOW)
+    assert after["spec"]["leaseTransitions"] == 8
+
+
 def test_a_renewal_changes_the_renew_time_and_nothing_else():
     before = make_lease(ME)
     after = acquired_document(before, ME, 15, NOW)
