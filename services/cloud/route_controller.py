@@ -54,6 +54,7 @@ _SETTLE_SECONDS: Final = 0.2  # after a change of Nodes: those that join togethe
 # As k8s.io/cloud-provider.
 _FIRST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+_LONGEST_REQUESTED_SECONDS: Final = 3600.0  # by a Retry-After: a server may send any number
 _LONGEST_BUSY_SECONDS: Final = 20.0  # another change of the network takes seconds
 _COMPONENT: Final = "route_controller"  # as in k8s.io/cloud-provider
 _NEARLY_FULL: Final = 0.8  # of a network's limit
@@ -345,7 +346,8 @@ class RouteController:
         self, failures: int, retry_seconds: float, reason: str, longest: float = _LONGEST_PAUSE_SECONDS
     ) -> RoutePause:
         seconds = backoff_seconds(failures, self.jitter(), first=_FIRST_PAUSE_SECONDS, cap=longest)
-        return RoutePause(until=self.now() + timedelta(seconds=max(seconds, retry_seconds)), reason=reason)
+        seconds = max(seconds, min(retry_seconds, _LONGEST_REQUESTED_SECONDS))
+        return RoutePause(until=self.now() + timedelta(seconds=seconds), reason=reason)
 
     async def _set_condition(self, node: Node, condition: NodeCondition) -> None:
         patch = build_status_patch(node, set_condition=condition, now=self.now())

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
+from libs.common.bus.delivery import exponential_step
 from libs.common.contract.events import EnrichedNodeGone, InstanceMetadata, NodeEnriched
 from libs.common.contract.instance_metadata import find_named_instance
 from services.cloud.core.judge_round import Query
@@ -100,7 +101,7 @@ class NamedMachines:
             return known is None
         is_reached = known.event.asked_at < machine.reached_at
         base = _RETRY_IF_REACHED_SECONDS if is_reached else _RETRY_SECONDS
-        return now - known.received_at >= min(base * 2.0 ** (known.count - 1), _MAX_RETRY_SECONDS)
+        return now - known.received_at >= exponential_step(known.count, first=base, cap=_MAX_RETRY_SECONDS)
 
 
 def build_metadata(

@@ -74,4 +74,5 @@ def is_settled(entry: RecordedRoute, seen_missing_at: datetime, led_since: datet
     """
     if entry.create_deadline is None:
         return True
-    return seen_missing_at > max(entry.create_deadline, led_since) + MAX_LATENESS
+    # The record may have any time, so nothing is added to it.
+    return seen_missing_at - MAX_LATENESS > max(entry.create_deadline, led_since)

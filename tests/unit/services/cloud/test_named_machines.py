@@ -66,6 +66,13 @@ def test_a_machine_is_asked_for_once_at_first_and_less_and_less_often_while_its_
         now += seconds
 
 
+def test_a_machine_whose_node_waits_for_weeks_is_still_asked_for(machines: Machines):
+    for count in range(2000):
+        machines.record(now=600.0 * count)
+    assert not machines.is_due(600.0 * count + 599.0)
+    assert machines.is_due(600.0 * count + 600.0)
+
+
 def test_a_machine_that_was_reached_again_is_asked_for_soon(machines: Machines):
     machines.record(now=0.0, asked_at=1.0)
     machines.enrich(at=2.0)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import Any
 
@@ -357,6 +357,13 @@ def test_a_record_counts_only_in_the_config_map_that_it_was_written_to():
     assert read_route_record("", "uid-map") == RouteRecord()
     for unreadable in ("{", "[]", '{"entries": []}', text[:-1]):
         assert read_route_record(unreadable, "uid-map") is None
+
+
+def test_an_impossible_deadline_in_a_record_stops_no_other_route():
+    deadline = datetime.max.replace(tzinfo=UTC)
+    entry = RecordedRoute(route=SECOND, instance_id="2", create_deadline=deadline)
+    step = plan_route_step(view(node(1), record=(entry,)))
+    assert isinstance(step, WriteRecord)
 
 
 def test_a_record_that_could_not_be_read_again_is_not_written():

@@ -5,6 +5,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.clouds.balancers import WriteRejection, WriteResult, WriteSuccess
@@ -84,6 +85,16 @@ class BusyCloud(FrozenCloud):
         return WriteSuccess()
 
 
+class LimitedCloud(BusyCloud):
+    """The same; it requests a wait of thousands of years."""
+
+    async def create_route(self, route: Route) -> WriteResult:
+        result = await super().create_route(route)
+        if isinstance(result, WriteRejection):
+            return msgspec.structs.replace(result, kind="limit", retry_after_seconds=999999999999)
+        return result
+
+
 class RecordStore:
     """A ConfigMap with the record."""
 
@@ -135,3 +146,15 @@ async def test_a_route_does_not_wait_for_minutes_after_a_network_was_busy():
             await make_controller(clock, cloud, node).lead()
     assert cloud.created_after is not None
     assert cloud.created_after < 25.0
+
+
+@virtually
+async def test_a_requested_wait_beyond_all_times_ends_after_an_hour():
+    clock = VirtualClock()
+    cloud = LimitedCloud(clock)
+    node = make_node(provider_id="9", pod_cidrs=(ROUTE.destination,))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2 * 3600.0):
+            await make_controller(clock, cloud, node).lead()
+    assert cloud.created_after is not None
+    assert 3200.0 < cloud.created_after < 3700.0
