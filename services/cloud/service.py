@@ -16,6 +16,8 @@ from libs.common.contract.services import CLOUD, expand_cloud
 from libs.common.contract.subjects import (
     ENRICHED_NODE,
     NETWORKS,
+    OBSERVED_NODE,
+    OBSERVED_SERVICE,
     SNAPSHOT,
     is_csr_subject,
     is_service_subject,
@@ -205,12 +207,14 @@ class CloudService:
             self.target_nodes.mark_expired(message.event.node.uid)
 
     def _is_followed(self) -> bool:
-        return not self._flow.list_pause_reasons()
+        """Whether no Node is missing: a newer watcher may publish what this version cannot read."""
+        return not self._flow.list_pause_reasons() and not self._flow.cache.has_unreadable(OBSERVED_NODE)
 
     def _are_services_known(self) -> bool:
         snapshot = self._flow.cache.get_event(SNAPSHOT)
         is_listed = isinstance(snapshot, events.SnapshotComplete) and snapshot.services is not None
-        return is_listed and not self._flow.list_pause_reasons()
+        is_readable = not self._flow.cache.has_unreadable(OBSERVED_SERVICE)
+        return is_listed and is_readable and not self._flow.list_pause_reasons()
 
     async def _on_listed(self, query: Query, by_id: Mapping[str, Instance]) -> None:
         if self.routes is not None:

@@ -57,6 +57,7 @@ class StreamCache:
         self._replayed: set[str] = set()
         # by subject, its last message if that was published for another stream or by a former leader
         self._fenced: dict[str, Message] = {}
+        self._unreadable: dict[str, datetime] = {}  # by subject, when its last message was published
         self._stream_id = ""
         self._disconnect_reason = "not connected yet"
         self._replaying = True
@@ -159,6 +160,10 @@ class StreamCache:
         """
         return self._fenced.get(subject)
 
+    def has_unreadable(self, prefix: str) -> bool:
+        """Return whether the last message of a subject under a prefix is unreadable: its object may exist."""
+        return any(subject.startswith(f"{prefix}.") for subject in self._unreadable)
+
     def get_event(self, subject: str) -> Event | None:
         """Return the event of the stored message of a subject, None without one."""
         message = self.get(subject)
@@ -206,6 +211,7 @@ class StreamCache:
             self._epoch = 0
         self._replayed = set()
         self._fenced.clear()  # the replay delivers each of them again that is still the last one
+        self._unreadable.clear()
         self._replaying = True
         self._snapshot = None
         self._disconnect_reason = ""
@@ -216,8 +222,10 @@ class StreamCache:
             self._replayed.add(message.subject)
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
+            self._unreadable[message.subject] = message.published_at
             self.on_unreadable()
             return  # its consumer publishes a dead letter; the cache contains only readable messages
+        self._unreadable.pop(message.subject, None)
         self._fenced.pop(message.subject, None)
         if self.is_of_another_stream(message):
             # Its publisher does not know yet that the stream was replaced.
@@ -251,7 +259,7 @@ class StreamCache:
         else:
             self._messages.pop(message.subject, None)
         if isinstance(message.event, SnapshotComplete):
-            self._drop_expired_deletions(message.published_at)
+            self._drop_expired(message.published_at)
         self.on_message(message)
 
     def finish_replay(self) -> None:
@@ -277,8 +285,11 @@ class StreamCache:
             fenced.event
         )
 
-    def _drop_expired_deletions(self, now: datetime) -> None:
-        """Drop expired deletions: otherwise names that never return would accumulate."""
+    def _drop_expired(self, now: datetime) -> None:
+        """Drop expired deletions and unreadable messages: names that never return would accumulate."""
+        self._unreadable = {
+            subject: at for subject, at in self._unreadable.items() if not has_expired(at, now)
+        }
         for subject, message in list(self._messages.items()):
             is_gone = isinstance(message.event, ObjectGone | EnrichedNodeGone | EnrichedCsrGone)
             if is_gone and has_expired(message.published_at, now):

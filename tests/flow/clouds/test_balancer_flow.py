@@ -24,7 +24,7 @@ from libs.common.observability import metrics
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.balancer_controller import CONCURRENT_SERVICES, BalancerController
 from services.cloud.service import CloudService
-from tests.builders import NOW, make_kube_service, make_kube_service_observed
+from tests.builders import NOW, make_kube_service, make_kube_service_observed, make_node_observed
 from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock, RunningClock
 from tests.clouds.balancer_actors import CLASS, SERVICES, BalancerCluster, advance, has_finalizer
@@ -585,6 +585,24 @@ async def test_messages_about_services_prove_nothing_and_those_about_nodes_move_
         assert len(cluster.balancers) == 1
         assert await cluster.find_service("ghost") is None
     assert not [each for each in cluster.list_requests() if each[0] == "DELETE"]
+
+
+async def test_a_node_whose_message_cannot_be_read_stays_a_target(cluster: BalancerCluster):
+    """As by a process of an older version that starts beside a newer watcher."""
+    newer: Any = "of a newer version"
+    server_id = await cluster.join("web-1")
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        await wait_until(lambda: cluster.list_targets() == {server_id}, "a target")
+    node = await cluster.api.get_node("web-1")
+    spec = msgspec.structs.replace(node.spec, taints=newer)
+    await cluster.forge(make_node_observed(msgspec.structs.replace(node, spec=spec)))
+    async with cluster.run_account(identity="host_next") as running:
+        outcomes = get_controller(running).outcomes
+        await wait_until(lambda: "default.web" in outcomes, "an outcome")
+        await wait_until(lambda: outcomes["default.web"].state == "settled", "settled")
+        assert cluster.list_targets() == {server_id}
 
 
 async def test_source_ranges_that_the_cloud_cannot_enforce_make_no_load_balancer(cluster: BalancerCluster):

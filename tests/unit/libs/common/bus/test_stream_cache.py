@@ -8,6 +8,7 @@ import pytest
 
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.subjects import FLOW, LEADING, OBSERVED_NODE
 from tests.builders import (
     make_csr_observed,
@@ -256,6 +257,30 @@ def test_unreadable_bytes_and_foreign_stream_ids_change_nothing():
     table.apply(make_message(UnreadablePayload(reason="junk", payload=b"x")))
     table.apply(make_message(make_node_observed(make_node(), stream_id="another")))
     assert table.list_under(OBSERVED_NODE) == []
+
+
+def test_an_unreadable_message_counts_until_the_next_one_or_until_it_has_expired():
+    table, broken = replaying(), UnreadablePayload(reason="junk", payload=b"x")
+    node = make_message(make_node_observed(make_node()), sequence=2)
+
+    def apply_unreadable() -> None:
+        table.apply(msgspec.structs.replace(node, event=broken, sequence=1))
+        assert table.has_unreadable(OBSERVED_NODE)
+        assert not table.has_unreadable(LEADING)
+
+    apply_unreadable()
+    table.apply(node)
+    assert not table.has_unreadable(OBSERVED_NODE)
+    apply_unreadable()
+    snapshot = make_message(make_snapshot(), sequence=3)
+    table.apply(snapshot)
+    assert table.has_unreadable(OBSERVED_NODE)
+    later = snapshot.published_at + 2 * MAX_MESSAGE_AGE
+    table.apply(msgspec.structs.replace(snapshot, published_at=later))
+    assert not table.has_unreadable(OBSERVED_NODE)
+    apply_unreadable()
+    table.start_replay(make_position())
+    assert not table.has_unreadable(OBSERVED_NODE)
 
 
 def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
