@@ -108,7 +108,8 @@ def ipam(*, with_nodes: bool, cloud_config: Path | None, output: str, **source: 
       0  no conflicts
       1  conflicts: overlapping or invalid pod CIDRs, pod CIDRs without a claim
          or claimed for another Node, claims without a Node, unreadable claims
-      2  no access to the cluster, or invalid arguments or file
+      2  no access to the cluster, invalid arguments or file, or networks that
+         ipam rejects
 
     \b
     Examples:

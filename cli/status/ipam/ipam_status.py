@@ -242,13 +242,17 @@ def list_pools(
                 for pool in build_pools(spec, family, networks)
             )
         case refused:
-            raise ValueError(refused.reason)
+            raise ValueError(f"ipam cannot use its networks: {refused.reason}")
 
 
 def _guess_networks(
     flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Sequence[Page]
 ) -> ClusterNetworksObserved:
-    """Return the mask of most claims, per IP family, in networks without a mask of their own."""
+    """Return the mask of most claims, per IP family, in networks without a mask of their own.
+
+    ipam uses --node-cidr-mask-size only if the cluster has one family. Pools of one family show which.
+    """
+    families = {network.family for spec in specs for network in map(parse_network, spec.cidrs)}
     usual = [parse_network(cidr) for cidr in (() if specs else flags.cluster_cidrs)]
     for spec in specs:
         own = {4: spec.mask_size_ipv4, 6: spec.mask_size_ipv6}
@@ -264,6 +268,7 @@ def _guess_networks(
         most.setdefault(family, prefix)
     return ClusterNetworksObserved(
         stream_id="",
+        pod_cidrs=specs[0].cidrs[:1] if flags.mask_size and len(families) == 1 else (),
         node_cidr_mask_size_ipv4=most.get(4),
         node_cidr_mask_size_ipv6=most.get(6),
         observed_at=_LONG_AGO,

@@ -218,6 +218,15 @@ def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_o
         stream_id="", service_cidrs=("x",), node_cidr_mask_size_ipv4=25, observed_at=NOW
     )
     assert list_pools(NetworkFlags(), (metal,), published, there)[0].mask == 25, "ipam looks at no claims"
+    one = NetworkFlags(mask_size=27)
+    assert list_pools(one, (own, msgspec.structs.replace(metal, cidrs=("10.8.0.0/16",))), None, there) == (
+        Pool("own", 4, "10.9.0.0/16", 28),
+        Pool("metal", 4, "10.8.0.0/16", 27),
+    ), "the family of the pools is the cluster's"
+    assert list_pools(one, (metal,), None, there)[0].mask == 26, "that of the cluster is unknown"
+    two = msgspec.structs.replace(published, pod_cidrs=("10.7.0.0/16", "fd00:7::/56"))
+    with pytest.raises(ValueError, match="ipam cannot use its networks: --node-cidr-mask-size cannot be"):
+        list_pools(one, (), two, ())
     with pytest.raises(ValueError, match="pool default cannot be used: a block of /24 is larger"):
         list_pools(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), None, ())
 
