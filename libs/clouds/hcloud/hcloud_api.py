@@ -21,7 +21,9 @@ from libs.clouds.instances import NotFound, Unanswered
 from libs.clouds.request_budget import RequestBudget
 
 ENDPOINT: Final = "https://api.hetzner.cloud/v1"
-ID: Final = re.compile(r"[1-9][0-9]{0,18}")
+# At most 18 digits: the API cannot read a document with a number beyond 64 bits, so one such providerID would
+# keep all Services from a load balancer.
+ID: Final = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class HcloudApi:

@@ -376,6 +376,8 @@ SERVER_ID = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
 PROVIDER_IDS = {
     "hcloud": {
         "hcloud://7": "7",
+        "hcloud://999999999999999999": "999999999999999999",
+        "hcloud://9999999999999999999": None,
         "hcloud://07": None,
         "hcloud://": None,
         "hcloud://0": None,

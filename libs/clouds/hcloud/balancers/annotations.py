@@ -25,7 +25,7 @@ PREFIX: Final = "load-balancer.hetzner.cloud/"
 ENVIRONMENT_PREFIX: Final = "HCLOUD_LOAD_BALANCERS_"
 # A new name costs one request of the account, and each owner of a Service writes this annotation.
 _MAX_CERTIFICATES: Final = 50
-_CERTIFICATE_ID: Final = re.compile(r"[1-9][0-9]{0,18}")
+_CERTIFICATE_ID: Final = re.compile(r"[1-9][0-9]{0,17}")
 _MAX_CERTIFICATE_NAME: Final = 255
 
 # The part of a balancer that a value describes. While the value is invalid, plans do not change it.
