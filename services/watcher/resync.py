@@ -85,7 +85,7 @@ class Resync:
 
     def on_stats(self, stats: StreamStats) -> None:
         """Request what the stream needs: all objects after a purge, a missing durable consumer, or room."""
-        if self.published.forget_lost_nodes(stats.first_sequence):
+        if self.published.has_lost_nodes(stats.first_sequence):
             log.warning("stream has lost Nodes (was it purged?), publishing every object again")
             self.requests.request_round()
         missing = {durable.name for durable in DURABLES} - {queue.name for queue in stats.consumers}
@@ -144,11 +144,12 @@ class Resync:
             silence_seconds = self.publisher.heartbeat_ttl_seconds
             if conflict := self.epoch.find_conflict(now, silence_seconds=silence_seconds):
                 raise ResyncInterrupted(conflict)
+        self.requests.needs_round = False  # from now on, a request needs another one
         current = ResyncRound(self.epoch.next_token(), self.published.follow_generation)
         await self.publisher.publish_heartbeat()
         await self._wait_for_own_leading(current)
         await self._publish_all(current)
-        self._completed_round, self.requests.needs_round = current, False
+        self._completed_round = current
         self.first_completed.set()
 
     async def _verify(self) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, StreamStats
-from libs.common.contract.events import CsrObserved, NodeGone
+from libs.common.contract.events import CsrObserved, Event, NodeGone, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.observability import metrics, telemetry
@@ -26,7 +26,14 @@ from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
 from tests.clocks import ManualClock, virtually
 from tests.tcp_server import OtlpCollector, export_traces_to, get_attributes, run_collector
-from tests.watcher_actors import PublisherActor, ScriptedNodes, follow_watcher, make_watcher, run_publisher
+from tests.watcher_actors import (
+    PublisherActor,
+    ScriptedNodes,
+    follow_watcher,
+    make_nodes,
+    make_watcher,
+    run_publisher,
+)
 
 
 @virtually
@@ -294,3 +301,38 @@ async def test_a_resync_begins_a_trace_and_names_the_one_in_which_the_node_was_s
             if "node" in message.subject
         }
         assert headers <= {span.trace_id.hex() for span in collector.all}
+
+
+@virtually
+async def test_a_node_that_is_deleted_after_a_purge_and_before_it_is_published_again_is_said_to_be_gone():
+    async with run_publisher(NODE, make_node(resource_version="7")) as actor:
+        assert actor.publisher.published.has_lost_nodes(first_sequence=100)
+        actor.remove(make_node(), 101)
+        await wait_until(lambda: isinstance(actor.flow.last("web-1"), NodeGone), "followers still have it")
+
+
+class SnapshotBus(MemoryBus):
+    """Calls a function before it publishes a snapshot."""
+
+    before_snapshot: Callable[[], None] = staticmethod(lambda: None)
+
+    async def publish(self, event: Event, **options: Any) -> int:
+        if isinstance(event, SnapshotComplete):
+            self.before_snapshot()
+        return await super().publish(event, **options)
+
+
+async def test_after_a_purge_during_a_round_everything_is_published_once_more():
+    bus, script = SnapshotBus(MemoryServer()), ScriptedNodes(*make_nodes(3))
+    async with follow_watcher(script.source, bus=bus, resync_seconds=3600.0) as (watcher, flow):
+        await wait_until(lambda: watcher.problems() == (), "ready")
+        stats, purges = await bus.stats(), iter([100, 200])
+
+        def purge() -> None:
+            if first := next(purges, 0):
+                watcher._resync.on_stats(replace(stats, first_sequence=first))
+
+        bus.before_snapshot = purge
+        purge()
+        await flow.wait_for(lambda f: len(f.list_node_events("n-2.example")) == 3, "a round after each purge")
+        await wait_until(lambda: watcher.problems() == (), "ready again")

@@ -40,6 +40,7 @@ class PublishedState:
             on_stream_replaced=self._on_stream_replaced,
         )
         self._undelivered: dict[str, Message] = {}  # own messages, by subject
+        self._first_sequence = 0  # of the stream at the last look for lost Nodes
         self._follow_generation = 0
         self._greatest_epoch = 0
         self._leader_heartbeat: Leading | None = None
@@ -138,28 +139,27 @@ class PublishedState:
         elif delivered.sequence == sequence:
             self._cache.share_event(subject, event)  # its object is in the store
 
-    def forget_lost_nodes(self, first_sequence: int) -> bool:
-        """Forget Nodes before the oldest message of the stream, and return whether there were any.
+    def has_lost_nodes(self, first_sequence: int) -> bool:
+        """Whether Nodes precede the oldest message of the stream that did not at the last call.
 
-        Their messages are published again before they expire, so the stream was purged.
+        Their messages are published again before they expire, so the stream was purged. Followers still have
+        the Nodes, so a deletion must still be published.
         """
-        lost = [
-            message.subject
-            for message in self._cache.list_under(OBSERVED_NODE)
-            if message.sequence < first_sequence
+        known, self._first_sequence = self._first_sequence, first_sequence
+        return any(
+            known <= message.sequence < first_sequence
             and isinstance(message.event, NodeObserved)
             and message.subject not in self._undelivered
             and self._cache.get_fenced(message.subject) is None
-        ]
-        for subject in lost:
-            self._cache.forget(subject)
-        return bool(lost)
+            for message in self._cache.list_under(OBSERVED_NODE)
+        )
 
     # ---- bus.Follower
 
     def start_replay(self, position: StreamPosition) -> None:
         self._follow_generation += 1
         self._undelivered.clear()  # the replay delivers them, or the stream has lost them
+        self._first_sequence = 0  # another stream, or one that was cut, counts from a lower one
         self._cache.start_replay(position)
         self.on_change()
 

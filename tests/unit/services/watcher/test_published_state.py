@@ -156,6 +156,22 @@ def test_a_message_that_is_delivered_before_its_acknowledgement_shares_the_objec
     assert not flow._undelivered
 
 
+def test_a_purge_is_noticed_once_and_the_nodes_are_kept_until_their_deletion_is_published():
+    node, later = builders.make_node(), builders.make_node("later")
+    flow = a_flow(
+        builders.make_message(builders.make_node_observed(node), sequence=1),
+        builders.make_message(builders.make_node_observed(later), sequence=7),
+    )
+    assert [flow.has_lost_nodes(first) for first in (0, 1, 5, 5, 7, 8, 8)] == [
+        *(False, False, True, False, False, True, False)
+    ]
+    assert flow.names(NODE) == {node.name, later.name}
+    flow.start_replay(builders.make_position(last=2))  # cut, so sequences come again
+    flow.apply(builders.make_message(builders.make_node_observed(node), sequence=2))
+    flow.finish_replay()
+    assert flow.has_lost_nodes(3)
+
+
 def test_every_sequence_is_learned_whatever_the_message_says():
     learned = {}
     strange = UnreadablePayload(reason="no event", payload=b"{")
