@@ -19,6 +19,7 @@ _REQUIREMENT: Final = re.compile(
     )\s*(?:(?P<comma>,)|$)""",
     re.VERBOSE,
 )
+_MAX_LENGTH: Final = 1024  # characters: each requirement is compared with each Node, and all else waits
 _OPERATORS: Final[dict[str, Operator]] = {
     "=": "In",
     "==": "In",
@@ -35,6 +36,8 @@ def parse_node_selector(text: str) -> tuple[NodeSelectorTerm, ...]:
 
     Raises ValueError with the expected form.
     """
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"a label selector of at most {_MAX_LENGTH} characters")
     requirements, position, expects_more = [], 0, bool(text.strip())
     while expects_more:
         match = _REQUIREMENT.match(text, position)

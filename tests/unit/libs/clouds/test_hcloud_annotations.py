@@ -455,3 +455,9 @@ def test_the_page_has_every_annotation_and_every_variable():
     )
     variables = {name for row in rows for name in re.findall("`([A-Z_0-9]+)`", row[2])}
     assert variables == {name.removeprefix(ENVIRONMENT_PREFIX) for name in VARIABLES}
+
+
+def test_thousands_of_unknown_annotations_block_no_other_service():
+    parsed = parsed_by({f"http-{number}": "x" for number in range(4000)})
+    assert len(parsed.invalid) == 21
+    assert invalid_in(parsed)[-1] == "others: 3980 more are not supported"

@@ -61,3 +61,9 @@ def test_a_selector_matches_as_in_kubernetes(text: str, is_match: bool):
 def test_an_unreadable_selector_selects_nothing(text: str):
     with pytest.raises(ValueError, match="a label selector"):
         parse_node_selector(text)
+
+
+def test_a_selector_that_takes_minutes_for_all_nodes_is_rejected():
+    assert parse_node_selector(",".join(["!gpu"] * 200))
+    with pytest.raises(ValueError, match="at most 1024 characters"):
+        parse_node_selector(",".join(["!gpu"] * 300))
