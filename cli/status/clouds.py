@@ -31,7 +31,7 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One account that reports, or that a Node's record names: such a one may have been removed."""
 
     name: str
-    provider: str = ""  # "": it has not reported for an hour
+    provider: str = ""  # "": no report of it is in the stream
     problem: str = ""  # why it proves nothing now
     instances: Mapping[str, int] = {}  # state -> Nodes
     requests_left: int | None = None  # of `rate_limit`

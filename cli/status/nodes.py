@@ -9,6 +9,7 @@ import msgspec
 
 from cli.cluster.kube_objects import CertificateSigningRequest, get_filing_order
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE_TEXT
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import (
@@ -137,7 +138,7 @@ def _find_missing_step(
             if messages.list_events(NodeObserved)
             else "the watcher has not published it"
         )
-        return f"{missing}, according to the messages of the last hour"
+        return f"{missing}, according to the messages of {MAX_MESSAGE_AGE_TEXT}"
     if unreachable:
         return f"its machine does not answer: {unreachable[0].fault.message}"
     for decided in messages.list_events(Decided):

@@ -30,6 +30,7 @@ from cli.status.components import (
 from cli.status.ipam.ipam_status import IpamStatus, PoolStatus
 from cli.status.ipam.text import format_number
 from cli.status.nodes import NodesStatus, OpenRequest, RequestsStatus, UnusableNode
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE_TEXT
 from libs.common.cloud_config.findings import truncate_line
 
 _MOST: Final = 10  # maximum lines of one kind
@@ -240,7 +241,7 @@ def _format_balancers(blocked: tuple[BlockedBalancer, ...]) -> Iterator[Line]:
 
 def _describe_instances(one: AccountStatus) -> str:
     if not one.provider:
-        return "no report within an hour"
+        return f"no report within {MAX_MESSAGE_AGE_TEXT}"
     counts = [
         f"{count:,} {_INSTANCE_STATES.get(state, state)}" for state, count in one.instances.items() if count
     ]

@@ -105,8 +105,7 @@ class ObservationPublisher(Generic[ObjectT]):
         for name in names:
             if self.published.get(self.kind, name) is None and self.store.may_be_evicted(name):
                 # The requester files requests without end. An object evicted during the delay was never
-                # published, so it needs no deletion message either. Each of the two messages would stay in
-                # the stream for an hour.
+                # published, so it needs no deletion message either: both would fill the stream.
                 self._queue.add_delayed(name, now + EVICTION_GRACE_SECONDS)
             elif self._is_urgent(name):
                 self._queue.add(name, is_urgent=True)

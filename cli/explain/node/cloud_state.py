@@ -9,6 +9,7 @@ from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.finding import NodeCase, NodeFinding, make_finding
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.lines import format_names
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE_TEXT
 from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.events import (
     InstanceExists,
@@ -52,7 +53,8 @@ RELEASES: Final[Mapping[clauses.Clause, str]] = {
         "lifecycle deletes the Node."
     ),
     clauses.needs_answer_of_each_account: (
-        "Repair that account, see talos-ccm status; or remove it from clouds of the chart, and wait an hour."
+        "Repair that account, see talos-ccm status; or remove it from clouds of the chart, and wait "
+        f"{MAX_MESSAGE_AGE_TEXT}."
     ),
     clauses.needs_no_namesake: _REBUILT,
     clauses.needs_silent_machine: (
@@ -105,7 +107,7 @@ def _find_fault_of_recorded(
     view = deletion.instances.get(account)
     if view is None:
         is_known = not evidence.messages_problem
-        why = "it has reported nothing for an hour, or since the start of NATS"
+        why = f"it has reported nothing for {MAX_MESSAGE_AGE_TEXT}, or since the start of NATS"
         return _make_finding(case, "instance-unknown", account, why) if is_known else None
     if isinstance(view.last, InstanceGone) or view.last.namesake:
         return _explain_gone(case, deletion, record)

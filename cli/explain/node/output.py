@@ -13,6 +13,7 @@ from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.lines import Line, blank_line, format_field, pluralize
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE_TEXT
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import (
     DeadLetter,
@@ -209,8 +210,8 @@ def _format_last_messages(evidence: NodeEvidence) -> Iterator[Line]:
     for subject in unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
     if not said and not unreadable:
-        # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
-        yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
+        text = f"none within {MAX_MESSAGE_AGE_TEXT}, which is the retention of NATS"
+        yield Line(2, Text(text, style="dim"))
 
 
 def _list_messages(evidence: NodeEvidence) -> Iterator[tuple[str, str]]:

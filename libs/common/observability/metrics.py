@@ -337,7 +337,7 @@ STREAM_MAX_BYTES: Final = OptionalGauge(
     "Maximum size of the stream in bytes, raised by the watcher as it fills; below 0 = no limit.",
 )
 DEAD_LETTERS_STORED: Final = OptionalGauge(
-    "talosccm_dead_letters_in_stream", "Dead letters in the stream now; each expires after an hour."
+    "talosccm_dead_letters_in_stream", "Dead letters in the stream now; each stays until it expires."
 )
 
 # ---- NATS

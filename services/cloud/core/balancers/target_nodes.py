@@ -21,8 +21,8 @@ _MAX_SELECTIONS: Final = 64  # most Services have no node selector, and share on
 class TargetNodes:
     """The Nodes by name, and those that were seen deleted.
 
-    A message that expires in the stream deletes no Node: the watcher was away for an hour. The table is
-    incomplete then, until the next snapshot, and no unknown target is removed.
+    A message that expires in the stream deletes no Node: the watcher was away. The table is incomplete
+    then, until the next snapshot, and no unknown target is removed.
     """
 
     def __init__(self, rules: TargetRules) -> None:
