@@ -286,10 +286,13 @@ class StreamCache:
         )
 
     def _drop_expired(self, now: datetime) -> None:
-        """Drop expired deletions and unreadable messages: names that never return would accumulate."""
+        """Drop expired deletions, fenced and unreadable messages: names that never return accumulate."""
         self._unreadable = {
             subject: at for subject, at in self._unreadable.items() if not has_expired(at, now)
         }
+        for subject, message in list(self._fenced.items()):
+            if has_expired(message.published_at, now):
+                del self._fenced[subject]
         for subject, message in list(self._messages.items()):
             is_gone = isinstance(message.event, ObjectGone | EnrichedNodeGone | EnrichedCsrGone)
             if is_gone and has_expired(message.published_at, now):

@@ -332,3 +332,9 @@ def test_foreign_messages_are_forgotten_with_their_stream_when_replaced_and_when
     cache.apply(foreign)
     replay(cache, position=make_position(stream_id="third"))
     assert cache._fenced == {}
+    cache.apply(foreign)
+    later = foreign.published_at + 2 * MAX_MESSAGE_AGE
+    snapshot = make_message(make_snapshot(stream_id="third"), sequence=9)
+    cache.apply(msgspec.structs.replace(snapshot, published_at=later))
+    cache.mark_caught_up()
+    assert cache._fenced == {}
