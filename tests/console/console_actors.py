@@ -81,7 +81,7 @@ async def run_console(
     timeout = aiohttp.ClientTimeout(total=20)
     tls = ssl.create_default_context(cafile=authority) if authority else None
     async with (
-        run_during(service.run()),
+        run_during(service.run()) as running,
         aiohttp.ClientSession(
             timeout=timeout,
             read_bufsize=2**24,
@@ -89,5 +89,6 @@ async def run_console(
             cookie_jar=aiohttp.DummyCookieJar(),
         ) as session,
     ):
-        await wait_until(lambda: service.port > 0, "the console listens")
+        await wait_until(lambda: service.port > 0 or running.done(), "the console listens")
+        assert not running.done(), running.exception()
         yield ConsoleClient(session, service.port, "https" if authority else "http")

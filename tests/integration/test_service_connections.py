@@ -64,7 +64,8 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
 async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         if "leases" in request.path:
-            return web.json_response({"kind": "Lease", "spec": {"holderIdentity": "host-a"}})
+            metadata = {"name": "ccm", "namespace": "kube-system", "resourceVersion": "1"}
+            return web.json_response({"metadata": metadata, "spec": {"holderIdentity": "host-a"}})
         if request.query.get("watch"):
             return await respond_stream(request, stays_open=True)
         if request.query.get("limit") == "1":
