@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import aiohttp
 import pytest
 
 from libs.common.service.health import Readiness, make_health_application
-from libs.common.service.listener import Limits, Listener
+from libs.common.service.listener import Limits, Listener, bind_sockets
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.service.web_listener import WebListener
 from libs.common.settings.process_settings import OPEN_PATHS
@@ -190,3 +191,26 @@ async def test_connections_are_accepted_again_after_the_descriptors_ran_out(capl
     writer.close()
     listener.close()
     await listener.abort()
+
+
+async def test_no_socket_is_closed_while_its_transport_uses_it():
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    certificate = ServingCertificate(None, None, now=datetime.now(UTC))
+    loop: Any = asyncio.get_running_loop()
+    for steps in range(60):  # of the handshake; a new connection would get the descriptor
+        listener = Listener(lambda closed: asyncio.Protocol(), certificate.context, Limits())
+        sockets = await bind_sockets("127.0.0.1", 0)
+        listener.start(sockets)
+        where = sockets[0].getsockname()[:2]
+        client = asyncio.create_task(asyncio.open_connection(*where, ssl=context))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        transports = [each for each in loop._transports.values() if not each.is_closing()]
+        listener.close()
+        await listener.abort()
+        left = [each for each in transports if not each.is_closing()]
+        assert all(each.get_extra_info("socket").fileno() >= 0 for each in left)
+        (result,) = await asyncio.gather(client, return_exceptions=True)
+        if not isinstance(result, BaseException):
+            result[1].transport.abort()

@@ -127,11 +127,19 @@ class Listener:
         if len(self._sources) >= self.limits.connections:
             self._evict()
 
+        is_served = False
+
+        async def serve() -> None:
+            nonlocal is_served
+            is_served = True
+            await self._serve(accepted)
+
         def forget(task: "asyncio.Task[None]") -> None:
             self._sources.pop(task, None)
-            accepted.close()  # needed for a task that was cancelled before it started
+            if not is_served:  # cancelled before it started; otherwise the transport closes the socket
+                accepted.close()
 
-        task = asyncio.create_task(self._serve(accepted))
+        task = asyncio.create_task(serve())
         self._sources[task] = source
         task.add_done_callback(forget)
 
