@@ -208,13 +208,13 @@ class CloudService:
 
     def _is_followed(self) -> bool:
         """Whether no Node is missing: a newer watcher may publish what this version cannot read."""
-        return not self._flow.list_pause_reasons() and not self._flow.cache.has_unreadable(OBSERVED_NODE)
+        return not self._flow.list_pause_reasons() and not self._flow.cache.list_unknown(OBSERVED_NODE)
 
     def _are_services_known(self) -> bool:
         snapshot = self._flow.cache.get_event(SNAPSHOT)
         is_listed = isinstance(snapshot, events.SnapshotComplete) and snapshot.services is not None
-        is_readable = not self._flow.cache.has_unreadable(OBSERVED_SERVICE)
-        return is_listed and is_readable and not self._flow.list_pause_reasons()
+        is_known = not self._flow.cache.list_unknown(OBSERVED_SERVICE)
+        return is_listed and is_known and not self._flow.list_pause_reasons()
 
     async def _on_listed(self, query: Query, by_id: Mapping[str, Instance]) -> None:
         if self.routes is not None:

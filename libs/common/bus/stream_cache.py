@@ -55,9 +55,8 @@ class StreamCache:
     def __post_init__(self) -> None:
         self._messages: dict[str, Message] = {}
         self._replayed: set[str] = set()
-        # by subject, its last message if that was published for another stream or by a former leader
-        self._fenced: dict[str, Message] = {}
-        self._unreadable: dict[str, datetime] = {}  # by subject, when its last message was published
+        # by subject, its last message if that is unreadable (here without bytes) or fenced: see `get_fenced`
+        self._invalid: dict[str, Message] = {}
         self._stream_id = ""
         self._disconnect_reason = "not connected yet"
         self._replaying = True
@@ -136,7 +135,7 @@ class StreamCache:
         """
         if not self.is_of_another_stream(message):
             return self._sequence >= message.sequence
-        fenced = self._fenced.get(message.subject)
+        fenced = self.get_fenced(message.subject)
         if fenced is None:
             return False
         return fenced.sequence == message.sequence and fenced.published_at == message.published_at
@@ -158,11 +157,13 @@ class StreamCache:
 
         It was published for another stream, or by a former leader after a message of a newer one.
         """
-        return self._fenced.get(subject)
+        message = self._invalid.get(subject)
+        return None if message is None or isinstance(message.event, UnreadablePayload) else message
 
-    def has_unreadable(self, prefix: str) -> bool:
-        """Return whether the last message of a subject under a prefix is unreadable: its object may exist."""
-        return any(subject.startswith(f"{prefix}.") for subject in self._unreadable)
+    def list_unknown(self, prefix: str) -> list[str]:
+        """Return the names under a prefix whose last message is unreadable or fenced: they may exist."""
+        head = prefix + "."
+        return [subject.removeprefix(head) for subject in self._invalid if subject.startswith(head)]
 
     def get_event(self, subject: str) -> Event | None:
         """Return the event of the stored message of a subject, None without one."""
@@ -185,10 +186,10 @@ class StreamCache:
         return [message for subject, message in self._messages.items() if subject.startswith(head)]
 
     def subjects_under(self, prefix: str) -> set[str]:
-        """Return the subjects under a prefix that have a stored or a fenced message."""
+        """Return the subjects under a prefix that have a message, valid or not."""
         head = prefix + "."
         return {
-            subject for subject in self._messages.keys() | self._fenced.keys() if subject.startswith(head)
+            subject for subject in self._messages.keys() | self._invalid.keys() if subject.startswith(head)
         }
 
     def __len__(self) -> int:
@@ -210,8 +211,7 @@ class StreamCache:
             self._sequence = position.last_sequence
             self._epoch = 0
         self._replayed = set()
-        self._fenced.clear()  # the replay delivers each of them again that is still the last one
-        self._unreadable.clear()
+        self._invalid.clear()  # the replay delivers each of them again that is still the last one
         self._replaying = True
         self._snapshot = None
         self._disconnect_reason = ""
@@ -222,21 +222,20 @@ class StreamCache:
             self._replayed.add(message.subject)
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
-            self._unreadable[message.subject] = message.published_at
+            self._invalid[message.subject] = replace(message, event=replace(message.event, payload=b""))
             self.on_unreadable()
             return  # its consumer publishes a dead letter; the cache contains only readable messages
-        self._unreadable.pop(message.subject, None)
-        self._fenced.pop(message.subject, None)
+        self._invalid.pop(message.subject, None)
         if self.is_of_another_stream(message):
             # Its publisher does not know yet that the stream was replaced.
-            self._fenced[message.subject] = message
+            self._invalid[message.subject] = message
             return
         if is_from_former_leader(message.event, self._epoch):
             if self._replaying and not was_replayed and self._is_deletion_of_cached(message):
                 self._replayed.discard(message.subject)
             kept = self._messages.get(message.subject)
             if kept is None or kept.sequence != message.sequence:  # otherwise a replay of a valid message
-                self._fenced[message.subject] = message
+                self._invalid[message.subject] = message
             return  # the leader publishes the object again
         self._epoch = max(self._epoch, epoch_of(message.event))
         if isinstance(message.event, Leading) and not self._replaying:
@@ -286,13 +285,10 @@ class StreamCache:
         )
 
     def _drop_expired(self, now: datetime) -> None:
-        """Drop expired deletions, fenced and unreadable messages: names that never return accumulate."""
-        self._unreadable = {
-            subject: at for subject, at in self._unreadable.items() if not has_expired(at, now)
-        }
-        for subject, message in list(self._fenced.items()):
+        """Drop expired deletions and invalid messages: names that never return accumulate."""
+        for subject, message in list(self._invalid.items()):
             if has_expired(message.published_at, now):
-                del self._fenced[subject]
+                del self._invalid[subject]
         for subject, message in list(self._messages.items()):
             is_gone = isinstance(message.event, ObjectGone | EnrichedNodeGone | EnrichedCsrGone)
             if is_gone and has_expired(message.published_at, now):

@@ -9,6 +9,7 @@ import pytest
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
+from libs.common.contract.events import Event
 from libs.common.contract.subjects import FLOW, LEADING, OBSERVED_NODE
 from tests.builders import (
     make_csr_observed,
@@ -265,22 +266,38 @@ def test_an_unreadable_message_counts_until_the_next_one_or_until_it_has_expired
 
     def apply_unreadable() -> None:
         table.apply(msgspec.structs.replace(node, event=broken, sequence=1))
-        assert table.has_unreadable(OBSERVED_NODE)
-        assert not table.has_unreadable(LEADING)
+        assert table.list_unknown(OBSERVED_NODE) == ["web-1"]
+        assert not table.list_unknown(LEADING)
 
     apply_unreadable()
     table.apply(node)
-    assert not table.has_unreadable(OBSERVED_NODE)
+    assert not table.list_unknown(OBSERVED_NODE)
     apply_unreadable()
     snapshot = make_message(make_snapshot(), sequence=3)
     table.apply(snapshot)
-    assert table.has_unreadable(OBSERVED_NODE)
+    assert table.list_unknown(OBSERVED_NODE)
     later = snapshot.published_at + 2 * MAX_MESSAGE_AGE
     table.apply(msgspec.structs.replace(snapshot, published_at=later))
-    assert not table.has_unreadable(OBSERVED_NODE)
+    assert not table.list_unknown(OBSERVED_NODE)
     apply_unreadable()
     table.start_replay(make_position())
-    assert not table.has_unreadable(OBSERVED_NODE)
+    assert not table.list_unknown(OBSERVED_NODE)
+
+
+@pytest.mark.parametrize("fenced", [make_node_observed(make_node(), stream_id="x"), make_node_gone(make_node())])
+def test_only_a_valid_message_makes_an_object_known(fenced: Event):
+    table, broken = replaying(), UnreadablePayload(reason="junk", payload=b"x")
+    void = make_message(fenced, sequence=3)
+    leading = make_message(make_leading(epoch=2), sequence=2)
+    for messages in ([msgspec.structs.replace(void, event=broken, sequence=1), leading, void], [leading, void]):
+        replay(table, *messages)
+        assert table.list_unknown(OBSERVED_NODE) == ["web-1"]
+        assert table.get_fenced(void.subject) == void
+    table.apply(make_message(make_node_gone(make_node(), epoch=2), sequence=4))
+    assert table.list_unknown(OBSERVED_NODE) == []
+    table.apply(void)
+    table.apply(msgspec.structs.replace(void, event=broken, sequence=5))
+    assert table.get_fenced(void.subject) is None
 
 
 def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
@@ -328,13 +345,13 @@ def test_foreign_messages_are_forgotten_with_their_stream_when_replaced_and_when
     assert not cache.has_received(foreign)
     cache.apply(foreign)
     cache.apply(make_message(make_node_observed(make_node(), stream_id="third"), sequence=8))
-    assert cache._fenced == {}
+    assert cache._invalid == {}
     cache.apply(foreign)
     replay(cache, position=make_position(stream_id="third"))
-    assert cache._fenced == {}
+    assert cache._invalid == {}
     cache.apply(foreign)
     later = foreign.published_at + 2 * MAX_MESSAGE_AGE
     snapshot = make_message(make_snapshot(stream_id="third"), sequence=9)
     cache.apply(msgspec.structs.replace(snapshot, published_at=later))
     cache.mark_caught_up()
-    assert cache._fenced == {}
+    assert cache._invalid == {}
