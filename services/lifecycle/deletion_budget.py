@@ -68,11 +68,9 @@ class DeletionBudget:
         return "cannot write the record of deletions: other writers changed the Lease each time"
 
     async def _get_lease(self) -> Lease:
-        """Return the Lease; without a required holder, a vacant one if it does not exist yet."""
+        """Return the Lease; a vacant one if it does not exist yet."""
         where, name = self.settings.lease_namespace, self.settings.lease_name
         try:
             return await self.kube.get_lease(where, name, deadline_seconds=self._request_seconds)
         except NotFound:
-            if self.holder:
-                raise
-        return vacant_lease(where, name)
+            return vacant_lease(where, name)

@@ -161,6 +161,14 @@ async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted:
     assert len(decode(get_annotation(leases.get("lease"), ANNOTATION) or "[]")) == int(counted)
 
 
+async def test_a_leader_whose_lease_is_gone_counts_nothing_and_makes_no_lease():
+    leases = InMemoryLeases()
+    kube: Any = LeaseConnection(leases)
+    record = DeletionBudget(kube, LifecycleSettings(lease_name="lease"), holder="me", now=lambda: NOW)
+    assert await record.spend("web-1", LIMIT) == "no replica holds the Lease now"
+    assert not leases.leases
+
+
 # ---- the limit
 
 

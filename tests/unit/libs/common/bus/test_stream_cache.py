@@ -284,13 +284,17 @@ def test_an_unreadable_message_counts_until_the_next_one_or_until_it_has_expired
     assert not table.list_unknown(OBSERVED_NODE)
 
 
-@pytest.mark.parametrize("fenced", [make_node_observed(make_node(), stream_id="x"), make_node_gone(make_node())])
+FOREIGN = make_node_observed(make_node(), stream_id="another")
+
+
+@pytest.mark.parametrize("fenced", [FOREIGN, make_node_gone(make_node())])
 def test_only_a_valid_message_makes_an_object_known(fenced: Event):
     table, broken = replaying(), UnreadablePayload(reason="junk", payload=b"x")
     void = make_message(fenced, sequence=3)
     leading = make_message(make_leading(epoch=2), sequence=2)
-    for messages in ([msgspec.structs.replace(void, event=broken, sequence=1), leading, void], [leading, void]):
-        replay(table, *messages)
+    first = msgspec.structs.replace(void, event=broken, sequence=1)
+    for before in ([first, leading], [leading]):
+        replay(table, *before, void)
         assert table.list_unknown(OBSERVED_NODE) == ["web-1"]
         assert table.get_fenced(void.subject) == void
     table.apply(make_message(make_node_gone(make_node(), epoch=2), sequence=4))
