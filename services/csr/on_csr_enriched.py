@@ -11,7 +11,7 @@ from libs.common.bus.protocol import Message
 from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, object_name_in
-from libs.common.kube.errors import FenceFailed, Forbidden, NotFound
+from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, NotFound
 from libs.common.observability import telemetry
 from services.csr.approval_writer import ApprovalWriter, build_condition
 from services.csr.core.decision import Approve, Decision, Deny, Ignore, Wait
@@ -21,7 +21,7 @@ from services.csr.node_events import MAX_RIVALS, NodeEvents
 
 # only a fallback: the change that a request waits for triggers the next evaluation
 RETRY_SECONDS: Final = 30.0
-FORBIDDEN: Final = "rights"  # reason of a wait
+FORBIDDEN: Final = "rights"  # reason of a wait: a missing right, a webhook or a policy
 FENCE_RETRY_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
 _MAX_WAIT_NODES: Final = 64  # that can end one wait; limits the cost of an address that every Node claims
 
@@ -58,7 +58,7 @@ class OnCsrEnriched:
     async def _write(self, message: Message, event: CsrEnriched, decision: Decision) -> Decision:
         """Write the decision of this moment, or another one if it must wait; return it, written or not.
 
-        Without the right to write, the request waits.
+        If Kubernetes refuses the write, for a missing right or by a webhook or policy, the request waits.
         """
         request = event.request
         try:
@@ -71,7 +71,7 @@ class OnCsrEnriched:
             self.state.waiting.remove(request.name)
             reason = "fence failed: the request in Kubernetes differs or is decided"
             raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
-        except Forbidden as error:
+        except (Forbidden, Invalid) as error:  # a denial by a policy has the status 422, by a webhook any
             return Wait(reason=FORBIDDEN, message=f"Kubernetes forbids the answer of csr: {error}")
         if isinstance(decision, Approve | Deny):
             self.state.rate_limiter.record_write(request.node_name, self.clock())

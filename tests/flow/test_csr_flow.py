@@ -16,7 +16,7 @@ from libs.common.contract.signing_request import (
     SigningRequestStatus,
 )
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
-from libs.common.kube.errors import Forbidden, Unreachable
+from libs.common.kube.errors import Forbidden, Invalid, KubeError, Unreachable
 from libs.common.observability import metrics
 from services.csr.core.pending_requests import BURST
 from tests.builders import make_facts, make_node
@@ -367,12 +367,22 @@ async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiti
         await flow.wait_for_decision("csr-1", "approved")
 
 
-async def test_a_request_that_csr_may_not_answer_waits_and_names_the_right(flow: CsrServiceFlow):
-    flow.kube.failing = {"csr-1": Forbidden("csr lacks the right", status=403)}
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Forbidden("csr lacks the right", status=403),
+        # the status of a ValidatingAdmissionPolicy, unless it names another one
+        Invalid("ValidatingAdmissionPolicy 'csr' denied the request", status=422),
+    ],
+)
+async def test_a_request_that_csr_may_not_answer_waits_and_names_the_cause(
+    flow: CsrServiceFlow, refusal: KubeError
+):
+    flow.kube.failing = {"csr-1": refusal}
     async with flow.run_csr() as csr:
         await flow.join_and_file("csr-1", "web-1", "10.0.0.5")
         waiting = await flow.wait_for_decision("csr-1", "waiting")
-        assert "csr lacks the right" in waiting.reason
+        assert refusal.message in waiting.reason
         flow.kube.failing.clear()
         csr._enqueue_all()
         await flow.wait_for_decision("csr-1", "approved")
