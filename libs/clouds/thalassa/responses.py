@@ -51,8 +51,8 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     slug: _Text
     status: _Status
     # The Go client gives this field no name in JSON, and reads it in any case.
-    state: str = ""
-    capital_state: str = msgspec.field(name="State", default="")
+    state: str | None = None
+    capital_state: str | None = msgspec.field(name="State", default=None)
     organisation: Organisation | None = None
     vpc: Vpc | None = None
     machine_type: _Slug | None = None
@@ -135,7 +135,7 @@ def build_instance(machine: Machine) -> Instance | Deleted | Unanswered:
 
     A machine is deleted only if both of its states are `deleted`: one of them may be the desired state.
     """
-    if {machine.status.status, machine.state, machine.capital_state} - {""} == {"deleted"}:
+    if {machine.status.status, machine.state, machine.capital_state} - {"", None} == {"deleted"}:
         return Deleted()
     vpc = machine.vpc
     try:

@@ -151,7 +151,7 @@ class LoadBalancer(_Object, frozen=True, kw_only=True):
     listeners: tuple[Listener, ...] | None = msgspec.field(name="loadbalancerListeners", default=None)
     delete_protection: bool = False
     security_groups: tuple[_Object, ...] | None = None
-    reserved_ip_identity: str = ""
+    reserved_ip_identity: str | None = None
 
 
 class Network(_Object, frozen=True, kw_only=True):

@@ -286,7 +286,7 @@ def _plan_settings(desired: DesiredBalancer, observed: ObservedBalancer) -> Iter
     is_given = values.reserved_ip or PREPARED not in (balancer.labels or {})
     if (
         is_given
-        and values.reserved_ip != balancer.reserved_ip_identity
+        and values.reserved_ip != (balancer.reserved_ip_identity or "")
         and "reserved_ip" not in desired.frozen
     ):
         yield _update(balancer, reservedIpId=values.reserved_ip)

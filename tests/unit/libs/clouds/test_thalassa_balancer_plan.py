@@ -273,6 +273,7 @@ def test_a_reserved_address_of_a_prepared_balancer_stays():
     [change] = plan_changes(desire(), (), observe(**fields))
     assert msgspec.json.decode(change.body)["reservedIpId"] == ""
     assert plan_changes(desire(reserved_ip="no such/one"), (), observe(**fields)) == ()
+    assert plan_changes(desire(), (), observe(**fields | {"reservedIpIdentity": None})) == ()
 
 
 def test_a_default_subnet_moves_no_balancer_and_an_annotation_does():

@@ -76,6 +76,8 @@ def test_only_a_404_with_a_message_of_the_api_says_that_there_is_no_object(
         ("deleted", {"State": "deleted"}, Deleted()),
         ("deleted", {}, Deleted()),
         ("deleted", {"state": ""}, Deleted()),
+        ("deleted", {"state": None, "State": None}, Deleted()),
+        ("deleted", {"state": None, "State": "running"}, False),
         ("deleted", {"state": "running"}, False),
         ("deleted", {"State": "running"}, False),
         ("deleted", {"state": "deleted", "State": "running"}, False),
@@ -90,7 +92,7 @@ def test_only_a_404_with_a_message_of_the_api_says_that_there_is_no_object(
     ],
 )
 def test_a_machine_is_deleted_only_by_both_of_its_states(
-    status: str, states: dict[str, str], answer: Deleted | bool
+    status: str, states: dict[str, Any], answer: Deleted | bool
 ):
     machine = make_machine("vm-5", "web-1", VPC, status=status)
     built = build({key: value for key, value in machine.items() if key != "state"} | states)
@@ -129,6 +131,17 @@ def test_a_machine_with_a_missing_or_wrong_field_is_no_answer(fields: dict[str, 
     ):
         assert isinstance(answer, Unanswered)
         assert answer.outcome == "malformed"
+
+
+@pytest.mark.parametrize("key", make_machine("vm-5", "web-1", VPC))
+def test_null_is_an_absent_key_or_no_answer(key: str):
+    machine = make_machine("vm-5", "web-1", VPC)
+    without = {name: value for name, value in machine.items() if name != key}
+    absent, null = (
+        read_item(respond(200, each), "vm-5", Machine, organisation="acme")
+        for each in (without, machine | {key: None})
+    )
+    assert null == absent or (isinstance(absent, Unanswered) and isinstance(null, Unanswered))
 
 
 @pytest.mark.parametrize("identity", ["vm-55", "vm-", "VM-5", "web-1"])
