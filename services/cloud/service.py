@@ -47,6 +47,11 @@ _CHANGES_ROUTES: Final = (
     events.SnapshotComplete,
     events.ClusterNetworksObserved,
 )
+# What the leader does not do while the last message about an object is unreadable: the object may exist.
+_HELD_BACK: Final = {
+    OBSERVED_NODE: "no target is removed and no route is changed",
+    OBSERVED_SERVICE: "no load balancer without a Service is reported",
+}
 
 
 class CloudService:
@@ -170,7 +175,12 @@ class CloudService:
         """Return why nothing is reported now."""
         parts = (self.poller, self.reports, self.leader, self.balancers, self.routes)
         problems = (problem for part in parts if part is not None for problem in part.problems())
-        return (*self._flow.list_pause_reasons(), *problems)
+        unreadable = (
+            f"a message of {prefix} is unreadable, so {consequence}"
+            for prefix, consequence in _HELD_BACK.items()
+            if self.is_leading and self._flow.cache.has_unreadable(prefix)
+        )
+        return (*self._flow.list_pause_reasons(), *problems, *unreadable)
 
     def _apply_event(self, event: object) -> None:
         match event:

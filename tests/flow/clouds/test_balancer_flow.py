@@ -598,11 +598,17 @@ async def test_a_node_whose_message_cannot_be_read_stays_a_target(cluster: Balan
     node = await cluster.api.get_node("web-1")
     spec = msgspec.structs.replace(node.spec, taints=newer)
     await cluster.forge(make_node_observed(msgspec.structs.replace(node, spec=spec)))
-    async with cluster.run_account(identity="host_next") as running:
+    # with a bus, it is not awaited to be ready
+    next_process = cluster.run_account(identity="host_next", bus_server=cluster.bus_server)
+    async with next_process as running:
         outcomes = get_controller(running).outcomes
         await wait_until(lambda: "default.web" in outcomes, "an outcome")
         await wait_until(lambda: outcomes["default.web"].state == "settled", "settled")
         assert cluster.list_targets() == {server_id}
+        [problem] = running.problems()
+        assert problem.endswith("is unreadable, so no target is removed and no route is changed")
+        await cluster.forge(make_node_observed(node))
+        await wait_until(lambda: running.problems() == (), "all Nodes are known")
 
 
 async def test_source_ranges_that_the_cloud_cannot_enforce_make_no_load_balancer(cluster: BalancerCluster):
