@@ -95,12 +95,12 @@ def parse_values(
     """
     unknown = sorted(texts.keys() - fields.keys())
     invalid = [
-        InvalidField(field=name, reason=f"it is not supported{_suggest(name, fields)}")
+        InvalidField(field=name, reason=f"it is not supported{_suggest(name, fields)}", is_unknown=True)
         for name in unknown[:_MAX_UNKNOWN]
     ]
     if len(unknown) > _MAX_UNKNOWN:
         reason = f"{len(unknown) - _MAX_UNKNOWN} more are not supported"
-        invalid.append(InvalidField(field="others", reason=reason))
+        invalid.append(InvalidField(field="others", reason=reason, is_unknown=True))
     values: dict[str, Any] = {}
     for name in sorted(texts.keys() & fields.keys()):
         text = texts[name]

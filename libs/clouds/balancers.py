@@ -62,6 +62,7 @@ class InvalidField(msgspec.Struct, frozen=True, kw_only=True):
 
     field: str
     reason: str
+    is_unknown: bool = False  # no such field: others are named first, as an Event has 1024 characters
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}"

@@ -217,7 +217,7 @@ class OtherAccount(WaitReason, frozen=True):
 
 
 def _list_fields(fields: tuple[InvalidField, ...]) -> str:
-    return "; ".join(map(str, fields))
+    return "; ".join(map(str, sorted(fields, key=lambda each: each.is_unknown)))
 
 
 # ---- steps

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.clouds.annotation_values import parse_values
 from libs.clouds.balancers import InvalidField, Target, UnknownOutcome, WriteRejection, WriteSuccess
+from libs.clouds.hcloud.balancers.annotations import ROWS
 from libs.clouds.instances import NotFound, Unanswered
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_status import describe_wait, describe_write, plan_condition
@@ -70,6 +72,13 @@ WAITS: list[tuple[Any, str, str]] = [
     (BalancerFailed("1"), "CloudRejected", "load balancer 1 has failed"),
     (BuildsFailed(2), "CloudRejected", "2 load balancers"),
 ]
+
+
+def test_an_invalid_annotation_is_named_before_unknown_ones():
+    _, invalid = parse_values({"a": "1", "protocol": "x"}, {"protocol": "protocol"}, ROWS)
+    text = InvalidFields(tuple(invalid)).explain()
+    assert text.startswith('no load balancer is created: protocol: "x" is not ')
+    assert text.endswith("; a: it is not supported: remove it")
 
 
 @pytest.mark.parametrize(
