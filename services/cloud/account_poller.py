@@ -206,14 +206,14 @@ class AccountPoller:
                 continue  # it came while the instances were listed
             instance = by_id.get(node.instance_id)
             if instance is not None:
-                await self._report(node, build_seen_report(node, instance, query, account))
+                await self._report(node, build_seen_report(node, instance, query, account), query)
                 continue
             self.schedule.record_absence(node.name, self.monotonic())
             if known.report is None:
                 absent.append(node)
         # A few are asked for by id in the next step: a list may be behind. Many are another account's.
         for node in absent if self.schedule.is_list_cheaper(len(absent)) else ():
-            await self._report(node, build_unlisted_report(node, query, account))
+            await self._report(node, build_unlisted_report(node, query, account), query)
         await self.on_listed(query, by_id)
 
     async def _query_round(
@@ -231,7 +231,7 @@ class AccountPoller:
             )
             if isinstance(found, Instance | Unanswered):
                 account = self._describe_account(query.credential)
-                await self._report(node, judge_round(node, answers, account))
+                await self._report(node, judge_round(node, answers, account), query)
             else:
                 missing.append((node, answers))
             if query.credential.generation != credential.generation:
@@ -246,7 +246,8 @@ class AccountPoller:
             query, same = await self.ask(self.cloud.find_by_name(node.name))
             name = NameAnswer(query=query, answer=same)
             complete = Round(credential=credential, instance=answers.instance, witness=of_node, name=name)
-            await self._report(node, judge_round(node, complete, self._describe_account(credential)))
+            report = judge_round(node, complete, self._describe_account(credential))
+            await self._report(node, report, answers.instance.query)
 
     async def _find_instance_witness(self, candidates: Sequence[CloudNode]) -> WitnessAnswer | None:
         """Return the answer for the first of these instances that the cloud finds; None without one."""
@@ -272,19 +273,22 @@ class AccountPoller:
 
     async def ask(self, request: Awaitable[AnswerT]) -> tuple[Query, AnswerT]:
         """Return the answer, with its times and the credential after it."""
-        asked_at = self.now()
+        began, asked_at = self.monotonic(), self.now()
         answer = await request
         self._note_answer(answer)
-        return Query(asked_at=asked_at, answered_at=self.now(), credential=self.cloud.credential), answer
+        credential = self.cloud.credential
+        query = Query(began=began, asked_at=asked_at, answered_at=self.now(), credential=credential)
+        return query, answer
 
-    async def _report(self, node: CloudNode, report: AnyInstanceReport) -> None:
+    async def _report(self, node: CloudNode, report: AnyInstanceReport, query: Query) -> None:
         """Keep the report and publish it, unless the Node has changed meanwhile."""
         known = self.schedule.by_name.get(node.name)
         current = self.nodes.get(node.name)
         if known is None or current is None or not known.is_about(current) or not known.is_about(node):
             return
-        if known.report is not None and report.asked_at < known.report.asked_at:
+        if query.began < known.began:
             return  # a list that took longer than a round
+        known.began = query.began
         self.schedule.record(node.name, report, self.monotonic())
         await self.publish(report)
 

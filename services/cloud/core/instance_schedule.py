@@ -45,6 +45,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
     missing_since: float | None = None  # not found, by id or in a list; None: found since
     rounds_missing: int = 0  # in which it was asked for since then
     report: AnyInstanceReport | None = None
+    began: float = 0.0  # the query of the report
 
     @property
     def is_seen(self) -> bool:

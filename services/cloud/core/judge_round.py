@@ -36,6 +36,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     asked_at: datetime
     answered_at: datetime
+    began: float = 0.0  # monotonic
     credential: Credential  # the one after the answer
 
 

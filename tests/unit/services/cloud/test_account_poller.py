@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.node import NodeCondition
 from libs.common.observability import metrics
 from services.cloud.account_poller import ANCHOR_NOT_SOUGHT, AccountPoller
-from services.cloud.core.instance_schedule import QueryIntervals
+from services.cloud.core.instance_schedule import MAX_PER_ROUND, QueryIntervals
 from services.cloud.core.judge_round import Query
 from services.cloud.core.node_table import NodeTable
 from tests.builders import NOW, STREAM_ID, make_node
@@ -80,6 +81,7 @@ class Account:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
+        self.set_back = timedelta()  # of the time of day
         self.cloud = BudgetedCloud()
         self.nodes = NodeTable("prod", self.cloud.parse_provider_id)
         self.answered_at: dict[str, float] = {}
@@ -94,7 +96,7 @@ class Account:
             publish=self._publish,
             on_listed=self._ignore,
             monotonic=self.clock,
-            now=self.clock.now,
+            now=lambda: self.clock.now() - self.set_back,
             step_seconds=5.0,
             intervals=QueryIntervals(),
             requests_per_minute=REQUESTS_PER_MINUTE,
@@ -177,6 +179,34 @@ def test_a_few_new_instances_that_a_list_lacks_are_asked_for_by_their_ids():
         return max(account.answered_at.values()) - joined_at
 
     assert run_virtually(measure()) <= 15
+
+
+def test_a_time_of_day_that_is_set_back_stops_no_report():
+    async def observe() -> None:
+        account = Account()
+        account.add_nodes(1, is_ready=True)
+        async with account.poll():
+            await asyncio.sleep(60.0)
+            account.set_back = timedelta(hours=1)
+            account.answered_at.clear()
+            account.is_answered.clear()
+            await asyncio.wait_for(account.is_answered.wait(), 610.0)  # the next list
+
+    run_virtually(observe())
+
+
+def test_a_list_replaces_no_report_of_a_later_request():
+    async def observe() -> None:
+        account = Account()
+        account.add_nodes(110, is_ready=False)
+        await account.poller.step()
+        await asyncio.sleep(60.0)
+        # Two Nodes are asked for after the list began, and answer before its third page.
+        await asyncio.gather(account.poller.list_all(), account.poller.step_round())
+        times = [each.began for each in account.poller.schedule.by_name.values()]
+        assert times.count(min(times)) == len(times) - MAX_PER_ROUND
+
+    run_virtually(observe())
 
 
 def test_the_anchor_is_unknown_until_the_present_credential_has_looked_for_it():
