@@ -21,11 +21,10 @@ class _ExplainGroup(click.Group):
             if not kind and args[1:] and not args[1].startswith("-"):
                 kind, name = args[:2]
             is_request = name.startswith("csr-") or kind.startswith(("csr", "certificate"))
-            kinds = ("csr", "node") if is_request else ("node", "csr")
-            if kind in ("service", "services", "svc"):
-                kinds = ("service", "node")
-            first, second = (f"  talos-ccm explain {each} {name}" for each in kinds)
-            ctx.fail(f"'{args[0]}' is not a subcommand. Did you mean one of these?\n{first}\n{second}")
+            likely = "csr" if is_request else "service" if kind in ("service", "services", "svc") else "node"
+            kinds = sorted(("node", "csr", "service"), key=lambda each: each != likely)
+            commands = "".join(f"\n  talos-ccm explain {each} {name}" for each in kinds)
+            ctx.fail(f"'{args[0]}' is not a subcommand. Did you mean one of these?{commands}")
         return super().resolve_command(ctx, args)
 
 
