@@ -17,7 +17,7 @@ def config() -> None:
 @config.command(short_help="Find all mistakes in config files and chart values.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @access_options.output_option(
-    "Output format. text prints lines FILE:LINE: that editors and CI systems parse."
+    "Output format. text prints a line for each finding: FILE:LINE:, or FILE: and the path of a chart value."
 )
 @click.option(
     "--chart-values",
@@ -33,8 +33,8 @@ def config() -> None:
     help="Report behavior that differs from the reference controller.",
 )
 def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool, differences: bool) -> None:
-    """Find all mistakes in --cloud-config files, or in chart values (--chart-values), with their lines. FILE
-    may be - for standard input.
+    """Find all mistakes in --cloud-config files, or in chart values (--chart-values). FILE may be - for
+    standard input.
 
     Templates and regular expressions are evaluated on a sample machine of every platform. No cluster is
     accessed.
