@@ -87,6 +87,14 @@ def test_what_an_operator_may_not_expect_is_noted(overrides: dict[str, Any], not
     assert {each for each in (DIFFERENCES, ALL, SPOT, PROOF, METRICS, PULL) if each in found} == noted
 
 
+@pytest.mark.parametrize(
+    ("namespace", "command"),
+    [("kube-system", "talos-ccm status"), ("ccm", "talos-ccm status --namespace ccm")],
+)
+def test_the_notes_name_a_namespace_that_status_does_not_read_by_default(namespace: str, command: str):
+    assert f"  {command}\n" in notes(ChartValues(namespace=namespace))
+
+
 POD = "v1/Pod"  # every cluster lists it; a render without a cluster lists no kinds
 SERVED = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 BETA = "admissionregistration.k8s.io/v1beta1/ValidatingAdmissionPolicy"
