@@ -83,6 +83,14 @@ def find_idle_controllers(chart: ChartValues) -> Iterator[Finding]:
             yield make_finding("clouds", f"loadBalancers of account {name} has neither class nor default")
 
 
+def find_idle_values(chart: ChartValues) -> Iterator[Finding]:
+    """Yield a warning for each value that a missing switch leaves without effect."""
+    if chart.get("console.exposed.enabled") is True and chart.get("console.enabled") is not True:
+        yield make_finding("console.exposed.enabled", "has no effect without console.enabled: true")
+    if chart.get("nats.external.url") and chart.get("nats.enabled") is not False:
+        yield make_finding("nats.external.url", "has no effect without nats.enabled: false")
+
+
 def find_low_limits(chart: ChartValues) -> Iterator[Finding]:
     """Yield a warning for each memory limit below a measured peak.
 

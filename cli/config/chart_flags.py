@@ -119,6 +119,8 @@ def check_flags(chart: ChartValues) -> Findings:
     for (is_mistake, path, text), services in reporters.items():
         if is_mistake:
             found.add_mistake(0, f"{path}:", _name_services(text, services, names))
+        elif _ANOTHER in text and path.startswith("services."):  # a common flag may be of another service
+            found.add_warning(0, f"{path}:", text)
         elif _ANOTHER not in text or len(services) == len(names):
             sentence = text.replace(_ANOTHER, ": no installed service accepts it")
             found.add_warning(0, f"{path}:", sentence)
@@ -169,7 +171,7 @@ def _build_cloud_flags(chart: ChartValues) -> Iterator[str]:
         routes = chart.get_part(account, "routes", NODE_ROUTE)
         if routes:
             yield f"--route-network={name}" + (f"={routes['network']}" if routes.get("network") else "")
-        for network in routes.get("podNetworks") or ():
+        for network in _list_texts(routes.get("podNetworks")):
             yield f"--route-pod-network={name}={network}"
 
 

@@ -1,5 +1,6 @@
 """Checks values files of the chart, HelmReleases of Flux and Applications of Argo CD. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from libs.common.contract.controllers import find_controller_mistakes
 from libs.common.safe_yaml import YamlError, read_yaml, read_yaml_documents
 
 _CHART: Final = "talos-cloud-controller-manager"
+_SECTIONS: Final = CHART["schema"]["properties"]["config"]["properties"]  # of the --cloud-config file
+_SECTION_END: Final = re.compile(r"[.\[]")
 _EXPECTED: Final = "give a values file, a HelmRelease of Flux or an Application of Argo CD"
 
 
@@ -165,21 +168,22 @@ def _check(chart: ChartValues, source: str) -> FileReport:
             *chart_checks.report_controllers(unknown),
             *chart_checks.find_template_mistakes(chart),
             *flags.mistakes,
-            *_clear_lines(rules.mistakes),
+            *_locate_in_values(rules.mistakes),
         ),
         warnings=(
             *chart_checks.find_image_warnings(chart),
             *schema.warnings,
             *chart_checks.find_idle_controllers(chart),
+            *chart_checks.find_idle_values(chart),
             *chart_checks.find_low_limits(chart),
             *flags.warnings,
-            *_clear_lines(rules.warnings),
+            *_locate_in_values(rules.warnings),
         ),
         differences=(
             *chart_checks.find_controller_differences(chart),
             *chart_checks.find_account_differences(chart),
             *chart_checks.find_affinity_differences(chart),
-            *_clear_lines(rules.differences),
+            *_locate_in_values(rules.differences),
         ),
         rules=rules.rules,
     )
@@ -187,14 +191,17 @@ def _check(chart: ChartValues, source: str) -> FileReport:
 
 def _extract_cloud_config(chart: ChartValues) -> str:
     """Return the --cloud-config file that the chart renders; the schema check covers other types and keys."""
-    known = CHART["schema"]["properties"]["config"]["properties"]
     config, rules = chart.get("config"), chart.get("transformations")
     given = config.items() if isinstance(config, dict) else ()
-    file: dict[str, Any] = {key: value for key, value in given if key in known}
+    file: dict[str, Any] = {key: value for key, value in given if key in _SECTIONS}
     file["transformations"] = rules if isinstance(rules, list) else []
     text: str = yaml.safe_dump(file, sort_keys=False, allow_unicode=True)
     return text
 
 
-def _clear_lines(findings: Iterable[Finding]) -> Iterator[Finding]:
-    return (msgspec.structs.replace(each, line=0) for each in findings)
+def _locate_in_values(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings about the --cloud-config file with the paths of its values, and without its lines."""
+    for each in findings:
+        is_section = _SECTION_END.split(each.path, maxsplit=1)[0] in _SECTIONS
+        path = f"config.{each.path}" if is_section else each.path
+        yield msgspec.structs.replace(each, line=0, path=path)

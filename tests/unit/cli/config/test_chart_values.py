@@ -120,6 +120,12 @@ def account_with(part: str) -> str:
             account_with("routes: {network: '1', podNetworks: [10.0.0.1/24]}"),
             "clouds: --route-pod-network=a=10.0.0.1/24: the form is",
         ),
+        (
+            account_with("routes: {network: '1', podNetworks: 10.0.0.0/24}"),
+            "clouds[0].routes.podNetworks: must be a list",
+        ),
+        ("config: {global: {endpoint: a}}", 'config.global has no key "endpoint"'),
+        ("console: {traceUrlTemplate: https://traces}", "console.traceUrlTemplate: "),
         ("useDaemonSet: true", "useDaemonSet: makes the installation fail"),
         ("enabledControllers: [cloud-nod]", "enabledControllers: "),
         (
@@ -158,6 +164,12 @@ def test_what_fails_the_install_or_a_process_is_an_error(text: str, mistake: str
         (
             account_with("loadBalancers: {options: {}}"),
             "clouds: loadBalancers of account a has neither class",
+        ),
+        ("console: {exposed: {enabled: true}}", "console.exposed.enabled: has no effect without console."),
+        ("nats: {external: {url: 'nats://n'}}", "nats.external.url: has no effect without nats.enabled"),
+        (
+            "services: {labeler: {extraArgs: [--cluster-cidr=10.0.0.0/8]}}",
+            "services.labeler.extraArgs: --cluster-cidr has no effect here: it belongs to another service",
         ),
         (account_with("anchor: ''"), "service-lb-controller has no effect without loadBalancers in clouds"),
         (account_with("anchor: ''"), "node-route-controller has no effect without routes in clouds"),
