@@ -177,6 +177,11 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "See what gives it: talos-ccm render FILE --from-cluster {node}. Correct the rule or metadata, or "
         "delete the other Node if its machine no longer exists.",
     ),
+    "other-nodes-unknown": FaultText(
+        "Its providerID may belong to another Node, which the labeler cannot read: {detail}.",
+        "Let an upgrade of the services finish. See whether another Node has the providerID: kubectl get "
+        "nodes -o custom-columns=:metadata.name,:spec.providerID.",
+    ),
     "cloud-config-refused": FaultText(
         "The --cloud-config file is invalid and has no effect: {detail}.",
         "List the mistakes: talos-ccm config check FILE. Correct config and transformations in the chart's "
@@ -307,6 +312,7 @@ FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
     "ProviderIDRuleFailed": "rule-fails",
     "NativeProviderIDMissing": "no-native-provider-id",
     "ProviderIDOfAnotherNode": "provider-id-of-another",
+    "WaitingForOtherNodes": "other-nodes-unknown",
     "TaintSetByMachineConfig": "taint-in-machine-config",
     "NoFactsYet": "metadata-silent",
     "NodeIPOfAnotherMachine": "node-ip-of-another",

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.delivery import RETRY_CAP_SECONDS, PermanentError
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE_TEXT
 from libs.common.contract.machine import FAULT_KINDS, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition
 
@@ -16,9 +17,14 @@ _MAX_MESSAGE_LENGTH: Final = 1024  # characters; Kubernetes accepts no longer Ev
 WRITE_FAILED: Final = "NodeWriteFailed"
 PROVIDER_ID_OF_ANOTHER: Final = "ProviderIDOfAnotherNode"
 WAITING_FOR_INSTANCE: Final = "WaitingForInstanceMetadata"
+WAITING_FOR_OTHER_NODES: Final = "WaitingForOtherNodes"
 CONFLICT_RETRY_SECONDS: Final = 10.0
 # Blockers that may end without a message about the Node, and when it is planned again.
-RETRY_SECONDS: Final = {PROVIDER_ID_OF_ANOTHER: CONFLICT_RETRY_SECONDS, WAITING_FOR_INSTANCE: 5.0}
+RETRY_SECONDS: Final = {
+    PROVIDER_ID_OF_ANOTHER: CONFLICT_RETRY_SECONDS,
+    WAITING_FOR_OTHER_NODES: CONFLICT_RETRY_SECONDS,
+    WAITING_FOR_INSTANCE: 5.0,
+}
 _RETRIED: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
 _RETRIED_ON_CHANGE: Final = "retried when the Node or its machine changes, and at each resync"
 # Until it changes, metadata cannot query the machine.
@@ -64,6 +70,11 @@ _TEXTS: Final = {
         "written. Correct the rule or the platform metadata that give the same one to two machines, or "
         "delete Node {other} if its machine no longer exists. "
         f"Retried every {CONFLICT_RETRY_SECONDS:.0f} s"
+    ),
+    WAITING_FOR_OTHER_NODES: (
+        "providerID {provider_id!r} may belong to Node {other}: {why}. A providerID is immutable, so none is "
+        "written. Let an upgrade finish; else the message is published again, or expires within "
+        f"{MAX_MESSAGE_AGE_TEXT}. Retried every {CONFLICT_RETRY_SECONDS:.0f} s"
     ),
     "TaintSetByMachineConfig": (
         "machine.nodeTaints sets node.cloudprovider.kubernetes.io/uninitialized: Talos would restore it "

@@ -15,6 +15,7 @@ from libs.common.contract.platforms import OUR_SCHEME, parse_scheme
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time
+from services.labeler.core.blocker import WAITING_FOR_OTHER_NODES
 from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.plan.plan import ClusterConfig, Plan, ProviderIDConflict
 from services.labeler.core.plan.plan_node import withhold_provider_id
@@ -27,6 +28,7 @@ from services.labeler.core.rules.compilation import Rules, select_provider_id_ru
 SETTLE_SECONDS: Final = 30.0
 # A machine that restarts is silent for some minutes, and returns.
 _RESTART_PERIOD: Final = timedelta(minutes=10)
+_MAX_NAMED: Final = 3  # Nodes in the text of a condition
 
 
 class Claim(NamedTuple):
@@ -110,7 +112,7 @@ class ProviderIDIndex:
                 return found
             stale = found
         self._derive_changed(node, facts, key)
-        return self._find_joining_conflict(node, key) or stale
+        return self._find_joining_conflict(node, key) or self._find_unknown_nodes(node) or stale
 
     def _find_joining_conflict(self, node: Node, key: str) -> ProviderIDConflict | None:
         claims = self._claims.get(key, ())
@@ -131,6 +133,18 @@ class ProviderIDIndex:
         return ProviderIDConflict(
             other=first.name,
             why_withheld=f"that Node will have the same one, and may get it within {SETTLE_SECONDS:.0f} s",
+        )
+
+    def _find_unknown_nodes(self, node: Node) -> ProviderIDConflict | None:
+        """Return the other Nodes whose providerID is unknown, as one conflict; None without them."""
+        names = sorted({*self._stream_cache.list_unknown(OBSERVED_NODE)} - {node.name})
+        if not names:
+            return None
+        more = [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+        return ProviderIDConflict(
+            other=" or ".join(names[:_MAX_NAMED] + more),
+            why_withheld="the last message about it is of a newer version, or of a former leader or stream",
+            reason=WAITING_FOR_OTHER_NODES,
         )
 
     def _is_joining(self, claim: Claim) -> bool:

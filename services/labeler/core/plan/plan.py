@@ -17,7 +17,7 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import Notice
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.rules.compilation import NO_RULES, Rules
 from services.labeler.core.rules.effects import RuleEffects
@@ -40,10 +40,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderIDConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """Another Node with the same providerID."""
+    """Another Node with the same providerID, or one that may have it."""
 
     other: str  # its name
     why_withheld: str  # why this Node must not get the providerID; "" if the other Node is stale
+    reason: str = PROVIDER_ID_OF_ANOTHER  # of the blocker
 
 
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, WRITE_FAILED, Notice, block, block_on_fault
+from services.labeler.core.blocker import WRITE_FAILED, Notice, block, block_on_fault
 from services.labeler.core.plan.addresses import plan_addresses, verify_provided_node_ips
 from services.labeler.core.plan.kept_keys import list_kept_keys
 from services.labeler.core.plan.keys import plan_keys
@@ -106,7 +106,7 @@ def withhold_provider_id(plan: Plan, node: Node, conflict: ProviderIDConflict) -
             plan  # this machine has the address in the fallback; the other one had it earlier, and keeps it
         )
     why = conflict.why_withheld
-    blocker = block(PROVIDER_ID_OF_ANOTHER, provider_id=provider_id, other=other, why=why)
+    blocker = block(conflict.reason, provider_id=provider_id, other=other, why=why)
     return msgspec.structs.replace(_plan_blocked(node, blocker, effects), rule_effects=effects)
 
 

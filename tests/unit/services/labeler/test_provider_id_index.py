@@ -3,15 +3,18 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from libs.common.bus.protocol import Message, StreamPosition
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event, NodeEnriched
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeCondition
+from services.labeler.core.blocker import RETRY_SECONDS
 from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.plan.plan import ClusterConfig, ProviderIDConflict
+from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.provider_id_index import SETTLE_SECONDS, ProviderIDIndex, judge_holder
 from tests.builders import (
     NOW,
@@ -189,6 +192,24 @@ def test_the_first_created_waits_for_a_write_that_was_planned_before_its_message
     assert (replica.may_write(1), replica.may_write(2)) == (True, False)
     replica.hear(make_node_observed(joining(2, provider_id=ID)))
     assert not replica.may_write(1)
+
+
+def test_nothing_is_written_while_another_node_may_have_the_id():
+    replica = Replica(BY_INSTANCE)
+    replica.join(1, instance_id="7")
+    unreadable = UnreadablePayload(reason="newer version", payload=b"{}")
+    for number in (1, 2, 3, 4, 5):
+        message = make_message(make_node_observed(joining(number)), sequence=10 + number)
+        replica.cache.apply(msgspec.structs.replace(message, event=unreadable))
+    facts = facts_of(1, instance_id="7")
+    plan = plan_node(joining(1), facts, "nodename", BY_INSTANCE)
+    blocked = replica.index.withhold_from(plan, joining(1), facts).blocker
+    assert blocked is not None
+    assert (blocked.reason, blocked.reason in RETRY_SECONDS) == ("WaitingForOtherNodes", True)
+    assert f"{ID!r} may belong to Node web-2 or web-3 or web-4 or 1 more: " in blocked.message
+    for number in (2, 3, 4, 5):
+        replica.cache.apply(make_message(make_node_observed(joining(number)), sequence=20 + number))
+    assert replica.index.withhold_from(plan, joining(1), facts) is plan, "its own message does not matter"
 
 
 def test_a_node_that_is_gone_or_does_not_answer_any_more_claims_nothing():
