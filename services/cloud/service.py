@@ -178,7 +178,7 @@ class CloudService:
         unreadable = (
             f"a message of {prefix} is unreadable, so {consequence}"
             for prefix, consequence in _HELD_BACK.items()
-            if self.is_leading and self._flow.cache.has_unreadable(prefix)
+            if self.is_leading and self._flow.cache.list_unknown(prefix)
         )
         return (*self._flow.list_pause_reasons(), *problems, *unreadable)
 
