@@ -47,7 +47,7 @@ _CHANGES_ROUTES: Final = (
     events.SnapshotComplete,
     events.ClusterNetworksObserved,
 )
-# What the leader does not do while the last message about an object is unreadable: the object may exist.
+# What the leader does not do while the last message about an object is invalid: the object may exist.
 _HELD_BACK: Final = {
     OBSERVED_NODE: "no target is removed and no route is changed",
     OBSERVED_SERVICE: "no load balancer without a Service is reported",
@@ -176,9 +176,9 @@ class CloudService:
         parts = (self.poller, self.reports, self.leader, self.balancers, self.routes)
         problems = (problem for part in parts if part is not None for problem in part.problems())
         unreadable = (
-            f"a message of {prefix} is unreadable, so {consequence}"
+            f"the last message of {prefix}.{min(names)} is unreadable or fenced, so {consequence}"
             for prefix, consequence in _HELD_BACK.items()
-            if self.is_leading and self._flow.cache.list_unknown(prefix)
+            if self.is_leading and (names := self._flow.cache.list_unknown(prefix))
         )
         return (*self._flow.list_pause_reasons(), *problems, *unreadable)
 

@@ -606,7 +606,7 @@ async def test_a_node_whose_message_cannot_be_read_stays_a_target(cluster: Balan
         await wait_until(lambda: outcomes["default.web"].state == "settled", "settled")
         assert cluster.list_targets() == {server_id}
         [problem] = running.problems()
-        assert problem.endswith("is unreadable, so no target is removed and no route is changed")
+        assert problem.endswith("is unreadable or fenced, so no target is removed and no route is changed")
         await cluster.forge(make_node_observed(node))
         await wait_until(lambda: running.problems() == (), "all Nodes are known")
 
