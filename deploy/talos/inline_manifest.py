@@ -34,7 +34,10 @@ def main() -> None:
     parser.add_argument("file", help="Kubernetes manifests; - reads standard input")
     parser.add_argument("--document", action="store_true", help="a document of Talos 1.14 and later")
     asked = parser.parse_args()
-    manifests = sys.stdin.read() if asked.file == "-" else Path(asked.file).read_text()
+    try:
+        manifests = sys.stdin.read() if asked.file == "-" else Path(asked.file).read_text()
+    except OSError as error:
+        sys.exit(f"{parser.prog}: {asked.file}: {error.strerror}")
     if not manifests.strip():
         sys.exit(f"{parser.prog}: {asked.file}: there are no manifests")
     wrap = as_a_document if asked.document else in_the_config

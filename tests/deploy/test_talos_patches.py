@@ -88,6 +88,12 @@ def test_an_inline_manifest_contains_the_manifest_in_both_forms():
     }
 
 
+def test_a_missing_file_is_named_without_a_traceback():
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        wrapped("missing.yaml")
+    assert caught.value.stderr == "inline_manifest.py: missing.yaml: No such file or directory\n"
+
+
 def test_an_empty_manifest_is_rejected():
     with pytest.raises(subprocess.CalledProcessError) as failed:
         wrapped("-", given="\n")
