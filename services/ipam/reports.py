@@ -125,7 +125,7 @@ class SweepReporter:
         metrics.IPAM_FOREIGN.inc(len({claim.uid for claim in claims}))
         text = (
             "has {}, which ipam did not claim: another allocator runs, or ran while ipam did not "
-            "(kube-controller-manager? it needs --controllers=*,-node-ipam-controller), or a page of claims "
+            "(kube-controller-manager? it needs -node-ipam-controller in --controllers), or a page of claims "
             "was deleted"
         )
         log.warning(

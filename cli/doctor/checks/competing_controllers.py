@@ -57,7 +57,7 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Check:
         yield Finding.unknown(
             "no pod in kube-system runs kube-controller-manager, so it is unknown whether it allocates pod "
             "CIDRs",
-            "check that kube-controller-manager runs with --controllers=*,-node-ipam-controller",
+            "check that kube-controller-manager has -node-ipam-controller in its --controllers",
         )
     allocating = [name for name, each in managers if allocates_pod_cidrs(each)]
     if allocating:

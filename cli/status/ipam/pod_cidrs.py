@@ -38,8 +38,8 @@ ADVICE: Final[dict[ConflictKind, str]] = {
     "claimedForAnother": "Another allocator set the pod CIDR of the Node: drain and delete the Node, and "
     "reboot its machine, which joins again.",
     "unclaimed": "Another allocator set it, or a ConfigMap with claims was deleted. ipam adopts it at its "
-    "next garbage collection. Check that kube-controller-manager runs with controllers: "
-    '"*,-node-ipam-controller".',
+    "next garbage collection. Check that kube-controller-manager has -node-ipam-controller in "
+    "its --controllers.",
     "claimWithoutNode": "The Node is deleted: ipam quarantines the block within seconds. If the claim "
     "remains, ipam is not running.",
     "unreadablePage": "ipam allocates and frees nothing in it until an operator repairs the ConfigMap.",

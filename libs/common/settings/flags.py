@@ -116,7 +116,7 @@ VERBOSITY: Final = Flag("v", "Log verbosity: up to 2 = normal, from 3 = debug.",
 ALLOCATE_NODE_CIDRS: Final = Flag(
     "allocate-node-cidrs",
     "Allocate pod CIDRs to Nodes, as node-ipam-controller in --controllers does. No other allocator may run "
-    "in the same cluster: kube-controller-manager needs --controllers=*,-node-ipam-controller.",
+    "in the same cluster: kube-controller-manager needs -node-ipam-controller in --controllers.",
     POD_CIDRS,
     is_boolean=True,
 )
