@@ -1,6 +1,9 @@
 """csr approves nothing before metadata has reported on every machine: an unheard one may be a rival."""
 
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from tests.builders import make_facts, make_node
@@ -71,6 +74,21 @@ async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_th
         await flow.enrich(DB, facts_of("db-1", "10.0.0.9"))
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         assert csr.problems() == ()
+
+
+async def test_nothing_is_approved_while_a_node_is_of_a_newer_version(flow: CsrServiceFlow):
+    newer: Any = "of a newer version"
+    await flow.publish_node(WEB)
+    await flow.publish_node(msgspec.structs.replace(DB, spec=msgspec.structs.replace(DB.spec, taints=newer)))
+    async with flow.run_csr(ready=False) as csr:
+        await flow.enrich(WEB, WEBS)
+        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
+        decided = await flow.wait_for_decision("csr-1", "waiting", "approved")
+        assert decided.reason.startswith("the last message about Node db-1 is unreadable or fenced")
+        assert flow.kube.patched == []
+        await flow.enrich(DB, DBS)
+        await wait_until(lambda: len(csr._state.claims.find_by_address("10.0.0.77")) == 2, "both are known")
+        assert flow.kube.patched == []
 
 
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):

@@ -13,7 +13,7 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import CsrEnriched, CsrObserved
 from libs.common.contract.signing_request import SigningRequest
-from libs.common.contract.subjects import OBSERVED_CSR
+from libs.common.contract.subjects import OBSERVED_CSR, OBSERVED_NODE
 from services.csr.core.decide import decide
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy, Approve, Decision, Deny, Ignore, Wait
 from services.csr.core.flow_state import FlowState
@@ -95,8 +95,9 @@ class RequestEvaluator:
                 return msgspec.structs.replace(wait, nodes=frozenset())
             case Deny(message=why) if self._may_be_excluded(event.request):
                 return _wait_for_node(event.request, why)
-            case Approve() as approve if not event.without_talos:
-                return self.reports.find_startup_wait() or approve
+            case Approve() as approve:
+                startup = None if event.without_talos else self.reports.find_startup_wait()
+                return self._find_unknown_node() or startup or approve
             case decision:
                 return decision
 
@@ -117,6 +118,12 @@ class RequestEvaluator:
         without_facts = msgspec.structs.replace(event, facts=None, fault=None, without_talos=False)
         decision = decide(without_facts, self.state.claims, policy).decision
         return decision if isinstance(decision, Deny) else age_wait
+
+    def _find_unknown_node(self) -> Wait | None:
+        """Return a wait while the last message about a Node is invalid: the Node may be a rival."""
+        names = self.stream_cache.list_unknown(OBSERVED_NODE)
+        text = "the last message about Node {} is unreadable or fenced: it may claim the same address or name"
+        return Wait(reason="startup", message=text.format(min(names))) if names else None
 
     def _may_be_excluded(self, request: SigningRequest) -> bool:
         """Whether the Node does not exist yet and another controller may manage it (restricted ownership)."""
