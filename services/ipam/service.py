@@ -63,13 +63,13 @@ class IpamService:
             on_gate_open=self._on_view_change,
             exclude=is_csr_or_service_subject,
             on_stream_replaced=self._on_stream_replaced,
-            on_caught_up=self._on_caught_up,
+            on_caught_up=self._enqueue_nodes_without_pod_cidrs,
         )
         # Configuration.
         self._config_reloader = ConfigReloader(
             settings,
             get_blocks_in_use=self._get_blocks_in_use,
-            on_change=self._on_view_change,
+            on_change=self._on_config_change,
             kube=kube,
             now=now,
         )
@@ -214,6 +214,14 @@ class IpamService:
         self._pool_metrics.reset()
         self._waiting_nodes.enqueue_all()
 
+    def _on_config_change(self) -> None:
+        self._pool_metrics.reset()
+        self._enqueue_nodes_without_pod_cidrs()
+
+    def _enqueue_nodes_without_pod_cidrs(self) -> None:
+        """Process also Nodes whose messages an earlier process or another replica has acknowledged."""
+        self._waiting_nodes.enqueue(self._cluster_view.list_nodes_without_pod_cidrs())
+
     # ---- messages of the flow
 
     def _apply(self, event: object) -> None:
@@ -229,9 +237,6 @@ class IpamService:
             case NodeGone(name=name) if self._cluster_view.get_node(name) is not None:
                 self._on_node_deleted(name)
         self._cluster_view.apply(event)
-
-    def _on_caught_up(self) -> None:
-        self._waiting_nodes.enqueue_all()
 
     def _on_stream_replaced(self) -> None:
         self._cluster_view.on_stream_replaced()

@@ -129,7 +129,7 @@ class WaitingNodes:
 
         async def retry(name: str) -> None:
             message = self.stream_cache.get(f"{ENRICHED_NODE}.{name}")
-            if message is not None and name in self._objects.by_name:
+            if message is not None:
                 await handle(message)  # it never raises; the bus redelivers the message, too
 
         workers = (self._queue.work(retry) for _ in range(_WORKERS))

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.controllers import NODE_IPAM
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
 from tests.clocks import ManualClock
-from tests.ipam_actors import IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
+from tests.ipam_actors import SOON, IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = (
@@ -84,6 +86,24 @@ async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_pa
         path.write_text(TEAM_A)
         await flow.join_nodes(2, labels=OURS)
         await flow.wait_for_pod_cidrs(2)
+
+
+@pytest.mark.parametrize("changes", ["before the restart", "after the restart"])
+async def test_a_restarted_ipam_serves_a_node_that_the_file_gives_us_without_a_new_message(
+    flow: IpamFlow, tmp_path: Path, changes: str
+):
+    path = tmp_path / "config.yaml"
+    path.write_text(TEAM_A)
+    followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
+    async with flow.run_ipam(**by(TEAM_A), **followed):
+        await flow.join_nodes(1, labels=THEIRS)
+        await flow.wait_for_decision("web-1", "not-ours")
+    ours = TEAM_A.replace("[a]", "[b]")
+    if changes == "before the restart":
+        path.write_text(ours)
+    async with flow.run_ipam(**by(path.read_text()), **followed):
+        path.write_text(ours)
+        await flow.wait_for_pod_cidrs(1, seconds=SOON)
 
 
 async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_does(

@@ -78,6 +78,10 @@ class ClusterView:
         """Return each podCIDR with its Node."""
         return ((cidr, node) for node in self._nodes.values() for cidr in node.spec.pod_cidrs)
 
+    def list_nodes_without_pod_cidrs(self) -> list[str]:
+        """Return the names of the Nodes that may need a block."""
+        return [node.name for node in self._nodes.values() if not node.spec.pod_cidrs]
+
     def select_pools(
         self, node: Node, configured: Sequence[ConfiguredPool]
     ) -> tuple[Pool, ...] | NotReady | CannotAllocate:
