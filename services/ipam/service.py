@@ -9,7 +9,7 @@ from libs.common.bus.flow import Flow
 from libs.common.contract.events import NodeGone, NodeObserved, Quarantine
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
-from libs.common.contract.subjects import is_csr_or_service_subject
+from libs.common.contract.subjects import OBSERVED_NODE, is_csr_or_service_subject
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.pulse_publisher import QuarantiningService
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
@@ -174,6 +174,9 @@ class IpamService:
         """Return what no block may overlap now. Raises TemporaryError while that is unknown."""
         if why := self._flow.list_pause_reasons():
             raise TemporaryError("ipam cannot claim blocks now", "; ".join(why))
+        if unknown := self._flow.cache.list_unknown(OBSERVED_NODE):  # no block may contain an address of it
+            why_unknown = f"the last message about Node {min(unknown)} is unreadable or fenced"
+            raise TemporaryError("ipam cannot claim blocks now", why_unknown)
         return self._cluster_view.get_exclusions()
 
     async def _claim(self, requests: Sequence[AllocationRequest]) -> Mapping[str, AllocationResult]:

@@ -11,6 +11,7 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import StreamPosition
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
+from libs.common.contract.subjects import OBSERVED_NODE
 from libs.common.kube.errors import Forbidden, Invalid, KubeError, Unreachable
 from libs.common.observability import metrics
 from services.ipam import garbage_collector
@@ -416,6 +417,19 @@ async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(fl
         await wait_until(lambda: len(service.problems()) == 1, "only a first word is missing")
         pool = Pool("default", 4, "10.244.0.0/16", 24)
         with pytest.raises(TemporaryError, match="first report on 1 machine"):
+            await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
+        assert flow.kube.page_writes == 0
+
+
+async def test_no_block_is_given_while_a_node_is_of_a_newer_version(flow: IpamFlow):
+    newer: Any = "of a newer version"
+    node = make_numbered_node(1)
+    async with flow.run_ipam() as service:
+        spec = msgspec.structs.replace(node.spec, taints=newer)
+        await flow.publish_node(msgspec.structs.replace(node, spec=spec))
+        await wait_until(lambda: bool(service._flow.cache.list_unknown(OBSERVED_NODE)), "it is there")
+        pool = Pool("default", 4, "10.244.0.0/16", 24)
+        with pytest.raises(TemporaryError, match="Node web-1 is unreadable"):
             await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
         assert flow.kube.page_writes == 0
 
