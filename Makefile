@@ -18,7 +18,7 @@ DEMO_ENV := $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
 .PHONY: help env lock testbed demo test test-all test-fast lint types imports walls clean
 
 help: ## explain every target
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort -t: -k1,1 | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 env: $(STAMP) ## make .venv from the lock file (needs Python >= 3.11)
 
