@@ -93,6 +93,11 @@ def account_with(part: str) -> str:
             "podLabels: {app.kubernetes.io/name: x}",
             "podLabels.app.kubernetes.io/name: the chart rejects this",
         ),
+        (
+            "podAnnotations: {prometheus.io/port: 10458}",
+            "podAnnotations.prometheus.io/port: must be a string, but is 10458. Quote it",
+        ),
+        ("nodeSelector: {a: true}", "nodeSelector.a: must be a string, but is true. Quote it"),
         ("resources: {limit: {memory: 1Gi}}", "resources.limit: the chart rejects this key; did you mean"),
         ("image: {repository: 'ghcr.io/siderolabs/talos-cloud-controller-manager:v1'}", "Set your own image"),
         ("talos:", "talos: must be a mapping, but has no value"),
