@@ -100,7 +100,7 @@ class BootstrapInstallation:
     async def run_sidecar(self, *more: str) -> AsyncIterator[ChildProcess]:
         """The sidecar, once it has looked; ended in order."""
         health = ["--secure-serving=false", "--bind-address=127.0.0.1", f"--secure-port={self.health_port}"]
-        child = self.start_bootstrap_process("--keep", "--look-every=100ms", *health, *more)
+        child = self.start_bootstrap_process("--keep", "--check-interval=100ms", *health, *more)
 
         def has_read() -> bool:
             assert child.is_running, child.tail(50)

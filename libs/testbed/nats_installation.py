@@ -17,7 +17,7 @@ from libs.testbed.service_start import start_program
 
 PREFIX: Final = "ccm"  # the Secrets begin with it
 NATS_REPLICAS: Final = 3
-_SIDECAR_FLAGS: Final = ("--keep", "--look-every=500ms", "--secure-port=0")
+_SIDECAR_FLAGS: Final = ("--keep", "--check-interval=500ms", "--secure-port=0")
 _CERTIFICATE_SECONDS: Final = 45  # it is renewed when a third is left
 _STORE_BYTES: Final = 2**26  # the least that the bootstrap accepts
 

@@ -60,7 +60,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "files",
             "Store keys and authority as files below this directory, one folder per Secret, instead of in "
-            "Kubernetes: for compose and for tests.",
+            "Kubernetes, such as for your own NATS.",
             _OBJECTS_GROUP,
         ),
     ] = None
@@ -73,7 +73,8 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     reconcile_interval_seconds: Annotated[
-        float, Flag("look-every", "Interval at which --keep checks everything.", _RENEWAL_GROUP, at_least=0.1)
+        float,
+        Flag("check-interval", "Interval at which --keep checks everything.", _RENEWAL_GROUP, at_least=0.1),
     ] = 60.0
     certificate_seconds: Annotated[
         float,

@@ -80,7 +80,7 @@ class Installation:
             f"--monitor-port={pod.port('nats', 'monitor')}",
             f"--store-dir={pod.volume('data')}",
             f"--secure-port={pod.port('keeper', 'metrics')}",
-            "--look-every=1s",
+            "--check-interval=1s",
             LOCAL,
         ]
         bootstrap = pod.start("bootstrap", *flags)

@@ -170,7 +170,7 @@ def users(out: Path) -> list[str]:
 async def test_deleted_secrets_are_made_anew_by_the_sidecar(installation: Installation):
     out = await installation.run()
     before = await installation.secrets()
-    sidecar, _ = installation.start(f"--out={out}", "--keep", "--look-every=200ms")
+    sidecar, _ = installation.start(f"--out={out}", "--keep", "--check-interval=200ms")
     await installation.delete("ccm-nats-labeler")
     await installation.delete("ccm-nats-ca")
 

@@ -88,8 +88,8 @@ CONTROLLERS: Final = Flag(
     "controllers",
     "Controllers to run, with the names of the reference controller. "
     + "; ".join(f"{spec.controller.display_name} {spec.description}" for spec in _SELECTABLE)
-    + "; service-lb-controller makes the load balancers of Services, in cloud accounts"
-    + "; node-route-controller makes the routes to Nodes' pods, there, too"
+    + "; in cloud accounts, service-lb-controller makes the load balancers of Services"
+    + " and node-route-controller the routes to the pods of Nodes"
     + ". `*` selects "
     + " and ".join(spec.controller.display_name for spec in _SELECTABLE if spec.controller.in_wildcard)
     + "; `-name` removes one from that: `*,-node-csr-approval`.",
