@@ -136,6 +136,7 @@ class IpamService:
         """Return why ipam allocates nothing, or not for every Node."""
         return (
             *self._flow.list_pause_reasons(),
+            *self._list_unknown_nodes(),
             *self._cluster_view.problems(),
             *self._allocator.pages.explain_closed().values(),
             *self._config_reloader.problems(),
@@ -172,12 +173,15 @@ class IpamService:
 
     def _get_exclusions(self) -> Exclusions:
         """Return what no block may overlap now. Raises TemporaryError while that is unknown."""
-        if why := self._flow.list_pause_reasons():
+        if why := (*self._flow.list_pause_reasons(), *self._list_unknown_nodes()):
             raise TemporaryError("ipam cannot claim blocks now", "; ".join(why))
-        if unknown := self._flow.cache.list_unknown(OBSERVED_NODE):  # no block may contain an address of it
-            why_unknown = f"the last message about Node {min(unknown)} is unreadable or fenced"
-            raise TemporaryError("ipam cannot claim blocks now", why_unknown)
         return self._cluster_view.get_exclusions()
+
+    def _list_unknown_nodes(self) -> tuple[str, ...]:
+        """Return why no block may be claimed: the addresses of a Node are unknown."""
+        names = self._flow.cache.list_unknown(OBSERVED_NODE)
+        why = "the last message about Node {} is unreadable or fenced, so no block is claimed"
+        return (why.format(min(names)),) if names else ()
 
     async def _claim(self, requests: Sequence[AllocationRequest]) -> Mapping[str, AllocationResult]:
         claimed = await self._allocator.claim(requests, self._get_exclusions)

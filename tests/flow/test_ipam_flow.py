@@ -432,6 +432,8 @@ async def test_no_block_is_given_while_a_node_is_of_a_newer_version(flow: IpamFl
         with pytest.raises(TemporaryError, match="Node web-1 is unreadable"):
             await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
         assert flow.kube.page_writes == 0
+        [problem] = service.problems()
+        assert problem == "the last message about Node web-1 is unreadable or fenced, so no block is claimed"
 
 
 # ---- another allocator
