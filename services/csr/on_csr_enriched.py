@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.bus.delivery import PermanentError, RequeueAfter
+from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
@@ -73,6 +73,10 @@ class OnCsrEnriched:
             raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
         except (Forbidden, Invalid) as error:  # a denial by a policy has the status 422, by a webhook any
             return Wait(reason=FORBIDDEN, message=f"Kubernetes forbids the answer of csr: {error}")
+        except TemporaryError:
+            # It can be decided: an Event about its former wait would be wrong.
+            self.state.waiting.finish(request.name, request.node_name)
+            raise
         if isinstance(decision, Approve | Deny):
             self.state.rate_limiter.record_write(request.node_name, self.clock())
             # otherwise the watcher has already reported it

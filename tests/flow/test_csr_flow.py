@@ -388,6 +388,22 @@ async def test_a_request_that_csr_may_not_answer_waits_and_names_the_cause(
         await flow.wait_for_decision("csr-1", "approved")
 
 
+async def test_a_request_that_kubernetes_does_not_take_no_longer_waits_for_what_has_arrived(
+    flow: CsrServiceFlow,
+):
+    request = make_serving_request(ips=("10.0.0.5",))
+    flow.kube.failing = {"csr-1": Unreachable("no answer")}
+    async with flow.run_csr() as csr:
+        await flow.enrich(make_node(), make_facts(addresses=()))
+        await flow.file_and_enrich(request, facts=make_facts(addresses=()), node_uid="uid-1")
+        assert "not on the machine" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+        await flow.enrich_request(request, facts=HONEST, node_uid="uid-1")
+        await wait_until(lambda: bool(flow.kube.patched), "the write fails")
+        await wait_until(lambda: not csr._state.waiting.by_name, "no Event says that it lacks the address")
+        flow.kube.failing.clear()
+        await flow.wait_for_decision("csr-1", "approved")
+
+
 async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrServiceFlow):
     async with flow.run_csr() as csr:
         requests = [make_serving_request(f"csr-{n}", node=f"web-{n}") for n in range(50)]
