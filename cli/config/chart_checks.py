@@ -89,6 +89,10 @@ def find_idle_values(chart: ChartValues) -> Iterator[Finding]:
         yield make_finding("console.exposed.enabled", "has no effect without console.enabled: true")
     if chart.get("nats.external.url") and chart.get("nats.enabled") is not False:
         yield make_finding("nats.external.url", "has no effect without nats.enabled: false")
+    own = chart.get("services")
+    for name in own if isinstance(own, dict) else ():
+        if own[name] and name in _PEAKS and name not in chart.services:
+            yield make_finding(f"services.{name}", f"has no effect: {name} is not installed")
 
 
 def find_low_limits(chart: ChartValues) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from libs.common.contract.controllers import (
     is_service_selected,
 )
 from libs.common.contract.instances import CLOUD_PROVIDERS
-from libs.common.contract.services import CHART_ORDER, CLOUD
+from libs.common.contract.services import CHART_ORDER, CLOUD, CONSOLE, CONSOLE_EXPOSED
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
 from services.definitions import load_settings_types
@@ -31,6 +31,12 @@ _SET_BY_VALUES: Final = {
     "cloud-metadata-accounts": "names accounts beside clouds: use metadata of clouds",
     "secure-port": "does not change the port of the probes: use service.containerPort",
 }
+_EXPOSED_CONSOLE: Final = (  # that the chart sets; `chart_checks` checks their values
+    "--console-address=0.0.0.0",
+    "--console-tls-cert-file=/etc/console/tls/tls.crt",
+    "--console-tls-key-file=/etc/console/tls/tls.key",
+    "--console-allowed-host=console.example.com",
+)
 _ANOTHER: Final = ": it belongs to another service"
 _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
@@ -85,6 +91,8 @@ class ChartValues(msgspec.Struct, frozen=True):
         def is_set(service: str, flag: str) -> bool:
             if service == CLOUD.service:
                 return bool(self.accounts)
+            if service == CONSOLE.service and self.get("console.enabled") is True:
+                return True
             return self.make_container(service).is_switched_on(flag)
 
         return tuple(
@@ -132,6 +140,8 @@ def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Messag
     fixed = [f"--controllers={','.join(chart.controllers)}"]
     if not chart.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
+    if CONSOLE.service in names and chart.get("console.exposed.enabled") is True:
+        fixed += [f"--{CONSOLE_EXPOSED}", *_EXPOSED_CONSOLE]
     cloud = tuple(_build_cloud_flags(chart)) if CLOUD.service in names else ()
     paths = ("extraArgs", *map(_locate_flags, names))
     sources: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [

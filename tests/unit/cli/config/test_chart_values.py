@@ -24,6 +24,7 @@ DIGEST = "sha256:" + "0" * 64
 IMAGE = "image: {repository: registry.example.com/ours}"
 SPOT = "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them."
 ALL = "in the reference it selects cloud-node and cloud-node-lifecycle"
+EXPOSED = "exposed: {enabled: true, tlsSecretName: tls, hosts: [a.example.com]}"
 BAD = "daemonSet: {enabled: perhaps}"
 RELEASE = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: ccm}\n"
 APPLICATION = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: ccm}\n"
@@ -82,6 +83,10 @@ def account_with(part: str) -> str:
         ("extraArgs: [--help]", "extraArgs: --help and --version end the process"),
         ("extraArgs: [--bus=memory]", "extraArgs: --bus=memory works only with daemonSet.enabled"),
         ("extraArgs: [--csr-in-flight=1]", "(watcher, metadata, labeler). Set it in services.csr.extraArgs"),
+        (
+            "console: {enabled: true}\nservices: {console: {extraArgs: [--console-prot=1]}}",
+            "services.console.extraArgs: unknown flag --console-prot, did you mean --console-port",
+        ),
         ("services: {csr: {extraArgs: [--csr-in-flight=x]}}", "services.csr.extraArgs: --csr-in-flight"),
         ("extraEnv: [{name: NATS_URL, value: 'http://n'}]", "extraEnv: --nats-url"),
         ("image: foo", "image: must be a mapping"),
@@ -171,6 +176,7 @@ def test_what_fails_the_install_or_a_process_is_an_error(text: str, mistake: str
             "clouds: loadBalancers of account a has neither class",
         ),
         ("console: {exposed: {enabled: true}}", "console.exposed.enabled: has no effect without console."),
+        ("services: {ipam: {extraArgs: [--x]}}", "services.ipam: has no effect: ipam is not installed"),
         ("nats: {external: {url: 'nats://n'}}", "nats.external.url: has no effect without nats.enabled"),
         (
             "services: {labeler: {extraArgs: [--cluster-cidr=10.0.0.0/8]}}",
@@ -195,6 +201,10 @@ def test_what_has_no_effect_is_a_warning(text: str, warning: str):
         IMAGE
         + "\nextraArgs: [--allocate-node-cidrs]\nservices: {ipam: {extraArgs: [--pod-cidr-quarantine=2m]}}",
         IMAGE + "\ndaemonSet: {enabled: true}\nextraArgs: [--csr-in-flight=8, --bus=memory]",
+        (
+            f"{IMAGE}\nconsole: {{enabled: true, {EXPOSED}}}\n"
+            "services: {console: {extraArgs: [--console-allowed-host=b.example.com]}}"
+        ),
     ],
 )
 def test_what_works_is_not_complained_of(text: str):
