@@ -209,6 +209,7 @@ class ObservationPublisher(Generic[ObjectT]):
             return None
         return decide_absent(
             kind,
+            name,
             published,
             token,
             last_resource_version=max(self.store.last_resource_version, absent_as_of or 0),

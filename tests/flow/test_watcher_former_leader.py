@@ -260,3 +260,28 @@ async def test_the_leader_publishes_again_what_a_message_for_a_former_stream_rep
                 lambda: isinstance(later.get_event(valid.subject), kind), "the leader publishes its own again"
             )
             assert later.sequence > late
+
+
+@pytest.mark.parametrize("name", ["stays", "ghost"])
+@pytest.mark.parametrize("changes", [{"stream_id": "the former one"}, {"observed_at": "in a newer format"}])
+async def test_the_leader_says_what_is_true_of_a_node_whose_last_message_nobody_can_use(
+    connect: Connect, name: str, changes: dict[str, Any]
+):
+    """Until then, other Nodes get no providerID, certificate or block: that Node might have the same."""
+    script, flow = ScriptedNodes(make_node("stays")), WatcherFlow()
+    async with (
+        flow.follow(await connect("flow")),
+        run_during(make_watcher(await connect(), script.source).run()),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
+        valid = flow.observed("stays")
+        event = msgspec.structs.replace(valid, **{"node": make_node(name)} | changes)
+        before = max((m.sequence for m in flow.messages if m.subject == f"{OBSERVED_NODE}.{name}"), default=0)
+        late = await (await connect()).publish(event, expected_sequence=before)
+        await flow.wait_for(lambda f: f.messages[-1].sequence > late, "the leader publishes after it")
+        later = StreamCache(clock=time.monotonic)
+        async with run_during((await connect("csr")).follow("csr", f"{FLOW}.>", later)):
+            await wait_until(lambda: later.is_complete)
+            assert later.list_unknown(OBSERVED_NODE) == []
+            expected = NodeObserved if name == "stays" else NodeGone
+            assert isinstance(later.get_event(f"{OBSERVED_NODE}.{name}"), expected)

@@ -160,6 +160,11 @@ class StreamCache:
         message = self._invalid.get(subject)
         return None if message is None or isinstance(message.event, UnreadablePayload) else message
 
+    def find_invalid_sequence(self, subject: str) -> int:
+        """Return the sequence of the last message of a subject if that is unreadable or fenced, else 0."""
+        message = self._invalid.get(subject)
+        return message.sequence if message is not None else 0
+
     def list_unknown(self, prefix: str) -> list[str]:
         """Return the names under a prefix whose last message is unreadable or fenced: they may exist."""
         head = prefix + "."

@@ -57,7 +57,7 @@ class ObjectGone(OrderedObservation, frozen=True, kw_only=True):
     """No object with that name and uid exists anymore."""
 
     name: str
-    uid: str
+    uid: str  # "": the stream told the watcher none, and no object of that name exists
     observed_at: Timestamp
 
     @property

@@ -1,15 +1,18 @@
 """The differences between Nodes, CSRs and Services; the code to list, watch and publish them is shared."""
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from libs.common.contract.events import (
+    CsrGone,
     CsrObserved,
     Event,
     ExistingObject,
+    KubeServiceGone,
     KubeServiceObserved,
+    NodeGone,
     NodeObserved,
     ObservedCsr,
     ObservedKubeService,
@@ -47,11 +50,17 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     max_cooldown_seconds: float  # upper limit of the pause between two messages of one object
     extract_object: Callable[[Event | None], ObjectT | None]  # the existing object in an event, if it has one
     build_observed: Callable[..., ExistingObject]  # from an object and the other fields of the event
+    build_unknown_gone: Callable[..., ObservedEvent]  # from a name whose uid is unknown, and the other fields
 
 
 def _queue_key(request: SigningRequest) -> str:
     """Return the queue of the node, or of a user with the node's name who is not that node."""
     return request.node_name if request.is_requested_by_node else f"not {request.node_name}"
+
+
+def _build_unknown_service_gone(key: str, **fields: Any) -> KubeServiceGone:
+    namespace, _, name = key.partition(".")
+    return KubeServiceGone(namespace=namespace, name=name, uid="", **fields)
 
 
 NODE: Final[Kind[Node]] = Kind(
@@ -66,6 +75,7 @@ NODE: Final[Kind[Node]] = Kind(
     max_cooldown_seconds=8.0,
     extract_object=lambda event: event.node if isinstance(event, NodeObserved) else None,
     build_observed=lambda node, **fields: NodeObserved(node=node, **fields),
+    build_unknown_gone=lambda name, **fields: NodeGone(name=name, uid="", **fields),
 )
 
 CSR: Final[Kind[SigningRequest]] = Kind(
@@ -85,6 +95,7 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.request if isinstance(event, CsrObserved) else None,
     build_observed=lambda request, **fields: CsrObserved(request=request, **fields),
+    build_unknown_gone=lambda name, **fields: CsrGone(name=name, uid="", **fields),
 )
 
 SERVICE: Final[Kind[KubeService]] = Kind(
@@ -99,4 +110,5 @@ SERVICE: Final[Kind[KubeService]] = Kind(
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.service if isinstance(event, KubeServiceObserved) else None,
     build_observed=lambda service, **fields: KubeServiceObserved(service=service, **fields),
+    build_unknown_gone=_build_unknown_service_gone,
 )

@@ -42,7 +42,7 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfirmAbsence(msgspec.Struct, frozen=True):
-    """A former leader has published a newer state than this watch has delivered: ask the API server."""
+    """Another watcher may know a newer state than this watch has delivered: ask the API server."""
 
 
 def decide_present(
@@ -78,6 +78,7 @@ def decide_present(
 
 def decide_absent(
     kind: Kind[ObjectT],
+    name: str,
     published: ObservedEvent | None,
     token: FencingToken,
     *,
@@ -92,12 +93,17 @@ def decide_absent(
 
     A former leader may have seen a newer state than the watch of this process has delivered. `is_confirmed`:
     a request after that state was published found no object of that name. ResourceVersions alone prove
-    nothing then, because a restored etcd counts from an older one. `is_fenced`: followers ignore `published`,
-    and may still have the object although `published` is a deletion.
+    nothing then, because a restored etcd counts from an older one. `is_fenced`: followers ignore the last
+    message. They may still have the object although `published` is a deletion, and know nothing without it.
     """
     order = ObservationOrder(epoch=token.epoch, resource_version=last_resource_version)
     known = kind.extract_object(published)
-    if published is None or (known is None and not is_fenced) or published.order > order:
+    if known is None and not is_fenced:
+        return None
+    if published is None:
+        gone = kind.build_unknown_gone(name, stream_id=token.stream_id, order=order, observed_at=now)
+        return Publish(event=gone, reason=FENCED_REASON) if is_confirmed else ConfirmAbsence()
+    if published.order > order:
         return None
     if published.order.resource_version > last_resource_version and not is_confirmed:
         return ConfirmAbsence()

@@ -8,7 +8,6 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import (
     Leading,
     NodeObserved,
-    ObjectGone,
     OrderedObservation,
     SnapshotComplete,
 )
@@ -23,7 +22,7 @@ class PublishedState:
     `on_sequence` receives each sequence. `on_stream_replaced` is called for another stream ID, `on_change`
     when following begins, is lost or has caught up, and when a leader heartbeat or a greater epoch arrives.
     `on_fenced_message` receives the subject of a message that followers ignore: its publisher is a former
-    leader, or knows only a former stream.
+    leader, or knows only a former stream, or it is unreadable.
     """
 
     clock: Callable[[], float]  # monotonic, in seconds
@@ -104,21 +103,20 @@ class PublishedState:
     def is_fenced(self, kind: Kind[ObjectT], name: str) -> bool:
         """Whether followers ignore the last message of that name and keep an older one."""
         subject = f"{kind.subject}.{name}"
-        fenced, own = self._cache.get_fenced(subject), self._undelivered.get(subject)
-        return fenced is not None and (own is None or own.sequence <= fenced.sequence)
+        invalid, own = self._cache.find_invalid_sequence(subject), self._undelivered.get(subject)
+        return invalid > 0 and (own is None or own.sequence <= invalid)
 
     def names(self, kind: Kind[ObjectT]) -> set[str]:
-        """Return the names of the objects that followers may have.
+        """Return the names of the objects that followers may have, or do not know.
 
-        The last message of its subject is the object, or a fenced deletion.
+        The last message of its subject is the object, or one that followers ignore.
         """
         subjects = self._cache.subjects_under(kind.subject) | self._undelivered.keys()
         found = {subject.removeprefix(f"{kind.subject}.") for subject in subjects}
         return {
             name
             for name in found
-            if kind.extract_object(event := self.get(kind, name)) is not None
-            or (isinstance(event, ObjectGone) and self.is_fenced(kind, name))
+            if kind.extract_object(self.get(kind, name)) is not None or self.is_fenced(kind, name)
         }
 
     @property
@@ -150,7 +148,7 @@ class PublishedState:
             known <= message.sequence < first_sequence
             and isinstance(message.event, NodeObserved)
             and message.subject not in self._undelivered
-            and self._cache.get_fenced(message.subject) is None
+            and not self._cache.find_invalid_sequence(message.subject)
             for message in self._cache.list_under(OBSERVED_NODE)
         )
 
@@ -170,7 +168,7 @@ class PublishedState:
         own, delivered = self._undelivered.get(subject), self._cache.get(subject)
         if own is not None and delivered is not None and delivered.sequence >= own.sequence:
             del self._undelivered[subject]
-        if self._cache.get_fenced(subject) is message:
+        if self._cache.find_invalid_sequence(subject) == message.sequence:
             self.on_fenced_message(subject)
         elif isinstance(event, Leading):
             self._leader_heartbeat, self._leader_heartbeat_at = event, self.clock()

@@ -35,6 +35,10 @@ def look(node, held=None, *, anyway=False):
     return decide_present(NODE, node, held, STAMP, now=LATER, force=anyway)
 
 
+def look_for_missing(held, *, as_of, **options):
+    return decide_absent(NODE, "old", held, STAMP, last_resource_version=as_of, now=LATER, **options)
+
+
 def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_version():
     node = make_node(resource_version="812")
     assert look(node) == Publish(
@@ -91,7 +95,7 @@ def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_logged(
 
 def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_we_have_heard():
     said = make_node_observed(make_node("old", uid="u-9", resource_version="100"), epoch=2)
-    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER)
+    found = look_for_missing(said, as_of=450)
     assert found == Publish(
         event=NodeGone(
             stream_id=STREAM_ID,
@@ -106,7 +110,7 @@ def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_w
 
 def test_a_node_is_said_to_be_gone_once():
     for held in (None, make_node_gone(make_node(), epoch=3)):
-        assert decide_absent(NODE, held, STAMP, last_resource_version=450, now=LATER) is None
+        assert look_for_missing(held, as_of=450) is None
 
 
 def test_a_void_message_is_never_unchanged():
@@ -123,7 +127,7 @@ def test_a_void_message_is_never_unchanged():
         reason=FENCED_REASON,
     )
     said = make_node_gone(node, epoch=2, resource_version=440)
-    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_fenced=True)
+    found = look_for_missing(said, as_of=450, is_fenced=True)
     assert isinstance(found, Publish)
     assert found.event == NodeGone(
         stream_id=STREAM_ID,
@@ -132,7 +136,7 @@ def test_a_void_message_is_never_unchanged():
         uid="uid-1",
         observed_at=LATER,
     )
-    unheard = decide_absent(NODE, said, STAMP, last_resource_version=1, now=LATER, is_fenced=True)
+    unheard = look_for_missing(said, as_of=1, is_fenced=True)
     assert isinstance(unheard, ConfirmAbsence)
 
 
@@ -141,13 +145,13 @@ def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
         make_node_observed(make_node(resource_version="451"), epoch=3),
         make_node_observed(make_node(), epoch=4),
     ):
-        assert decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER) is None
+        assert look_for_missing(said, as_of=450) is None
 
 
 def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kubernetes_confirms_it():
     said = make_node_observed(make_node(resource_version="451"), epoch=2)
-    assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), ConfirmAbsence)
-    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_confirmed=True)
+    assert isinstance(look_for_missing(said, as_of=450), ConfirmAbsence)
+    found = look_for_missing(said, as_of=450, is_confirmed=True)
     assert isinstance(found, Publish)
     assert found.event.order == ObservationOrder(epoch=3, resource_version=450)
 
@@ -224,3 +228,18 @@ def test_a_thousand_nodes_are_spread_so_that_no_second_of_five_minutes_has_a_cro
     crowds = [len(select_due(nodes, since=s / 300, until=(s + 1) / 300)) for s in range(300)]
     assert sum(crowds) == 1000
     assert max(crowds) <= 15  # 3.3 on average
+
+
+def test_a_name_of_which_nobody_knows_anything_is_said_to_be_gone_once_kubernetes_confirms_it():
+    assert isinstance(look_for_missing(None, as_of=450, is_fenced=True), ConfirmAbsence)
+    found = look_for_missing(None, as_of=460, is_fenced=True, is_confirmed=True)
+    assert found == Publish(
+        event=NodeGone(
+            stream_id=STREAM_ID,
+            order=ObservationOrder(epoch=3, resource_version=460),
+            name="old",
+            uid="",
+            observed_at=LATER,
+        ),
+        reason=FENCED_REASON,
+    )

@@ -129,7 +129,8 @@ def test_a_message_of_the_stream_before_is_no_observation_of_this_one():
     flow.start_replay(builders.make_position(last=0, stream_id="later"))
     flow.apply(builders.make_message(builders.make_node_observed(builders.make_node()), sequence=1))
     flow.record_published(builders.make_node_observed(builders.make_node("own")), 2)
-    assert flow.names(NODE) == set()
+    assert flow.get(NODE, "web-1") is None
+    assert flow.names(NODE) == {"web-1"}, "followers do not know whether it exists"
     assert not flow._undelivered
 
 
@@ -265,6 +266,16 @@ def test_an_own_message_whose_acknowledgement_comes_after_its_replacement_is_voi
     flow.record_published(builders.make_node_observed(node), 11)
     assert (void, flow.is_fenced(NODE, node.name)) == ([f"{OBSERVED_NODE}.{node.name}"], True)
     assert flow.names(NODE) == {node.name}, "followers may have received it"
+
+
+def test_an_unreadable_message_is_void_and_its_name_is_kept():
+    void: list[str] = []
+    broken = UnreadablePayload(reason="a newer version", payload=b"x")
+    subject = f"{OBSERVED_NODE}.ghost"
+    flow = a_flow(builders.make_message(broken, subject=subject), on_fenced_message=void.append)
+    assert (void, flow.names(NODE), flow.get(NODE, "ghost")) == ([subject], {"ghost"}, None)
+    flow.record_published(builders.make_node_gone(builders.make_node("ghost")), 2)
+    assert (flow.is_fenced(NODE, "ghost"), flow.names(NODE)) == (False, set())
 
 
 # ---- our place among leaders
