@@ -91,21 +91,6 @@ async def test_nothing_is_approved_while_a_node_is_of_a_newer_version(flow: CsrS
         assert flow.kube.patched == []
 
 
-async def test_nothing_is_approved_while_a_report_on_a_machine_is_of_a_newer_version(flow: CsrServiceFlow):
-    """It may contain the address, which the last report that csr could read did not."""
-    newer: Any = "of a newer version"
-    async with flow.run_csr():
-        await flow.enrich(WEB, WEBS)
-        await flow.enrich(DB, facts_of("db-1", "10.0.0.9"))
-        await flow.enrich(DB, msgspec.structs.replace(DBS, inventory=newer))
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        decided = await flow.wait_for_decision("csr-1", "waiting", "approved")
-        assert decided.reason.startswith("the last message about Node db-1 is unreadable or fenced")
-        assert flow.kube.patched == []
-        await flow.enrich(DB, facts_of("db-1", "10.0.0.9"))
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):
     await publish_nodes(flow)
     async with flow.run_csr(ready=False):

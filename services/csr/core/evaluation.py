@@ -13,7 +13,7 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import CsrEnriched, CsrObserved
 from libs.common.contract.signing_request import SigningRequest
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE
+from libs.common.contract.subjects import OBSERVED_CSR, OBSERVED_NODE
 from services.csr.core.decide import decide
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy, Approve, Decision, Deny, Ignore, Wait
 from services.csr.core.flow_state import FlowState
@@ -120,13 +120,10 @@ class RequestEvaluator:
         return decision if isinstance(decision, Deny) else age_wait
 
     def _find_unknown_node(self) -> Wait | None:
-        """Return a wait while the last message about a Node or its machine is invalid: it may be a rival."""
-        reports = self.stream_cache.list_unknown(ENRICHED_NODE)
-        # a report on a Node that is gone is no claim, and metadata may not replace it
-        of_existing = (name for name in reports if self.state.claims.get_node(name) is not None)
-        names = frozenset({*self.stream_cache.list_unknown(OBSERVED_NODE), *of_existing})
+        """Return a wait while the last message about a Node is invalid: the Node may be a rival."""
+        names = self.stream_cache.list_unknown(OBSERVED_NODE)
         text = "the last message about Node {} is unreadable or fenced: it may claim the same address or name"
-        return Wait(reason="startup", message=text.format(min(names)), nodes=names) if names else None
+        return Wait(reason="startup", message=text.format(min(names))) if names else None
 
     def _may_be_excluded(self, request: SigningRequest) -> bool:
         """Whether the Node does not exist yet and another controller may manage it (restricted ownership)."""
