@@ -170,9 +170,10 @@ class _ScriptedSource(Generic[StoredT]):
     def seconds_since_contact(self) -> float | None:
         return self._script.freshness
 
-    async def absent_as_of_version(self, name: str) -> str | None:
+    async def absent_as_of_version(self, name: str, is_relevant: Callable[[StoredT], bool]) -> str | None:
         self._script.asked.append(name)
-        return None if name in self._script.objects else str(self._script.version)
+        found = self._script.objects.get(name)
+        return None if found is not None and is_relevant(found) else str(self._script.version)
 
     async def run(self, handle: Callable[[WatchEvent[StoredT]], Awaitable[None]]) -> NoReturn:
         if self._script.refusal is not None:

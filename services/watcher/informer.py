@@ -31,8 +31,8 @@ class ObjectSource(Protocol[Item]):
     def seconds_since_contact(self) -> float | None:
         """Return the seconds since the API server last responded; None before the first response."""
 
-    async def absent_as_of_version(self, name: str) -> str | None:
-        """Return the resourceVersion at which no object has that name; None if one has. Raises KubeError."""
+    async def absent_as_of_version(self, name: str, is_relevant: Callable[[Item], bool]) -> str | None:
+        """As `Reflector.absent_as_of_version`."""
 
     async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
         """List, then watch; list again whenever changes may have been missed."""
@@ -91,13 +91,13 @@ class Informer(Generic[ObjectT]):
         )
 
     async def absent_as_of_version(self, name: str) -> int | None:
-        """Return the resourceVersion at which no object has that name; None if one has.
+        """Return the resourceVersion at which no relevant object has that name; None if one has.
 
         Lists that one name at the API server. Raises TemporaryError if the server does not answer.
         """
         try:
             async with self._confirm_slot:
-                version = await self._source.absent_as_of_version(name)
+                version = await self._source.absent_as_of_version(name, self._kind.is_relevant)
         except KubeError as error:
             raise TemporaryError(
                 f"cannot confirm that a {self._kind.log_field} is gone", str(error)

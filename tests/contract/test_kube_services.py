@@ -166,6 +166,9 @@ async def test_services_are_watched_and_their_absence_is_asked_by_namespace_and_
         absent = await asyncio.gather(
             reflector.absent_as_of_version(f"kube-system.{service.name}"),
             reflector.absent_as_of_version("default.nothing"),
+            reflector.absent_as_of_version(
+                f"default.{service.name}", lambda found: not found.may_have_balancer
+            ),
         )
         assert all(version is not None for version in absent)
         await admin.request("DELETE", f"{SERVICES_OF}/{service.name}")

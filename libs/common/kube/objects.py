@@ -1,5 +1,6 @@
 """The kinds of objects, and how to parse lists and objects; reports objects that cannot be parsed."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -143,7 +144,8 @@ def select_by_name(resource: Resource[Item], name: str) -> Resource[Item]:
     if resource.is_namespaced:
         namespace, _, name = name.partition(".")
         terms.append(f"metadata.namespace={namespace}")
-    selector = ",".join((*terms, f"metadata.name={name}"))
+    escaped = re.sub(r"([\\,=])", r"\\\1", name)  # as fields.EscapeValue: names of CSRs may contain them
+    selector = ",".join((*terms, f"metadata.name={escaped}"))
     return msgspec.structs.replace(resource, query={**resource.query, "fieldSelector": selector})
 
 

@@ -109,15 +109,17 @@ class Reflector(Generic[Item]):
             return (stale, *self._check_problems())
         return self._check_problems()
 
-    async def absent_as_of_version(self, name: str) -> str | None:
-        """Return the resourceVersion at which no object has that name, None if one has. Raises KubeError.
+    async def absent_as_of_version(
+        self, name: str, is_relevant: Callable[[Item], bool] = lambda each: True
+    ) -> str | None:
+        """Return the resourceVersion at which no relevant object has that name, else None. Raises KubeError.
 
         It uses a consistent (quorum) list, which needs no permission beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
         only = select_by_name(self.resource, name)
         page = await self.api.list_page(only, limit=1, on_unreadable=unreadable.append)
-        return None if page.items or unreadable else page.resource_version
+        return None if unreadable or any(map(is_relevant, page.items)) else page.resource_version
 
     async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
         """Pass all events to `handle` in order: first a ListSnapshot, then changes.
