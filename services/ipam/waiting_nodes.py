@@ -130,7 +130,7 @@ class WaitingNodes:
         async def retry(name: str) -> None:
             message = self.stream_cache.get(f"{ENRICHED_NODE}.{name}")
             if message is not None:
-                await handle(message)  # it never raises; the bus redelivers the message, too
+                await handle(message)  # it never raises; the bus, or metadata's next message, tries again
 
         workers = (self._queue.work(retry) for _ in range(_WORKERS))
         await run_together(*workers, run_every(CHECK_INTERVAL_SECONDS, self.run_periodic_checks))

@@ -15,7 +15,12 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
-from services.labeler.core.blocker import RETRY_SECONDS, Notice, describe_failed_write
+from services.labeler.core.blocker import (
+    RETRY_SECONDS,
+    WAITING_FOR_OTHER_NODES,
+    Notice,
+    describe_failed_write,
+)
 from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
 from services.labeler.core.plan.plan import ClusterConfig, Plan
@@ -182,10 +187,13 @@ class OnNodeEnriched:
     async def _correct_condition(self, node: Node, blocker: Notice) -> None:
         """Correct a condition that names a former cause for the same reason. Raises KubeError.
 
-        The monitor writes a condition only if its reason is new.
+        The monitor writes a condition only if its reason is new. The Nodes that WAITING_FOR_OTHER_NODES names
+        change too often.
         """
         reported = self.own_writes.latest(node).find_condition(BLOCKED_CONDITION)
         if blocker.reason not in RETRY_SECONDS or reported is None or reported.status != "True":
+            return
+        if reported.reason == WAITING_FOR_OTHER_NODES:
             return
         if reported.reason == blocker.reason and reported.message != blocker.message:
             await self.node_writer.report_blocker(node, blocker, with_event=False)
