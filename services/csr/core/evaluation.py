@@ -121,9 +121,9 @@ class RequestEvaluator:
 
     def _find_unknown_node(self) -> Wait | None:
         """Return a wait while the last message about a Node is invalid: the Node may be a rival."""
-        names = self.stream_cache.list_unknown(OBSERVED_NODE)
+        names = frozenset(self.stream_cache.list_unknown(OBSERVED_NODE))
         text = "the last message about Node {} is unreadable or fenced: it may claim the same address or name"
-        return Wait(reason="startup", message=text.format(min(names))) if names else None
+        return Wait(reason="startup", message=text.format(min(names)), nodes=names) if names else None
 
     def _may_be_excluded(self, request: SigningRequest) -> bool:
         """Whether the Node does not exist yet and another controller may manage it (restricted ownership)."""
